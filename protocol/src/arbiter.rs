@@ -1,0 +1,418 @@
+//! The arbiter: out of what several lanes bring, each line once and in order, or a named gap.
+//!
+//! The first copy of each line wins, whichever lane brought it. A line ahead of the cursor waits in the early store. What
+//! is missing gets the hedge time to come by another lane; then it is declared lost, in order, as a [`Gap`].
+//!
+//! No clock, no I/O: every call brings its `now`, [`Arbiter::next_timeout`] says when to call [`Arbiter::on_timeout`], and
+//! what comes out goes to a [`Delivery`]. Lines are handed over where they lie, in the transport's receive buffer or the
+//! early store, which is why `Delivery` is a callback and not a queue.
+
+use crate::early::EarlyStore;
+use crate::line::{Epoch, Line, SequenceNumber, Stamp};
+use crate::record::Lane;
+use crate::run::{LossCause, Position, Run, RunSink};
+use crate::time::Nanos;
+
+/// Lanes that one arbiter tells apart. Lines of a lane numbered higher are still taken; they share the last counters.
+pub const MAX_LANES: usize = 8;
+
+/// Settings of an [`Arbiter`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArbiterConfig {
+    /// How many paths feed this arbiter: with one, a lane's own word that lines are lost is final.
+    pub paths: usize,
+    /// How long what is missing may take to come by another path, or out of order, ns.
+    pub hedge_ns: u64,
+    /// A lane from which nothing, not even a heartbeat, came for this long is silent, ns.
+    pub lane_silent_ns: u64,
+    /// Lines ahead of the cursor that can wait; a power of two.
+    pub early_lines: usize,
+}
+
+impl Default for ArbiterConfig {
+    /// One path, 200 us hedge, silent after ten heartbeats of 10 ms, 4,096 early lines (256 KiB).
+    fn default() -> ArbiterConfig {
+        ArbiterConfig { paths: 1, hedge_ns: 200_000, lane_silent_ns: 100_000_000, early_lines: 4096 }
+    }
+}
+
+/// Lines that this subscriber will never get.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Gap {
+    /// The first of them.
+    pub first: Stamp,
+    /// How many.
+    pub count: u64,
+    /// Why, as far as it is known.
+    pub cause: LossCause,
+}
+
+/// Takes what the arbiter decides.
+pub trait Delivery {
+    /// The next lines of the stream, in order. `publish_time` as in [`Run`].
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], lane: Lane, publish_time: Option<Nanos>);
+    /// The next lines of the stream will never come.
+    fn on_gap(&mut self, gap: Gap);
+    /// The stream is taken up here; what was before is not part of it.
+    fn on_joined(&mut self, at: Stamp);
+    /// A new epoch begins at its line 1; nothing of the old one follows.
+    fn on_epoch(&mut self, from: Epoch, to: Epoch);
+    /// The publisher's clock, where a heartbeat gave it.
+    fn on_publish_time(&mut self, time: Nanos);
+    /// Nothing came from this lane for the configured time.
+    fn on_lane_silent(&mut self, lane: Lane, since: Nanos);
+    /// The publisher said that the stream ends here, and everything before was delivered or named.
+    fn on_end(&mut self, at: Stamp);
+}
+
+/// What one lane did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LaneCounts {
+    /// Lines that this lane brought first, and that were delivered.
+    pub won: u64,
+    /// Lines that had come already.
+    pub duplicates: u64,
+    /// Lines of an epoch that is over.
+    pub old_epoch: u64,
+    /// Times this lane fell silent.
+    pub silences: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct LaneState {
+    counts: LaneCounts,
+    /// When something last came, if ever.
+    heard: Option<Nanos>,
+    silent: bool,
+    /// The stamp after the newest line that this lane is known to have carried.
+    position: Stamp,
+}
+
+/// What happened, over all lanes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ArbiterCounts {
+    /// Lines delivered.
+    pub delivered: u64,
+    /// Gaps declared.
+    pub gaps: u64,
+    /// Lines in them.
+    pub lost: u64,
+    /// Lines that waited in the early store.
+    pub early: u64,
+    /// Times that the early store was full and a gap had to be declared before its hedge time.
+    pub early_overflows: u64,
+    /// Epochs begun after the first.
+    pub epochs: u64,
+}
+
+/// Merges lanes into one stream. See the [module](self).
+pub struct Arbiter {
+    config: ArbiterConfig,
+    /// The stamp that must come next; `None` before the first line or heartbeat.
+    next: Option<Stamp>,
+    /// The stamp after the newest line known to exist, in the epoch of `next`.
+    head: Stamp,
+    early: EarlyStore,
+    /// Something is missing at the cursor: since when, and the head at that moment. Only what is below that head has had
+    /// its hedge time when the time is up.
+    missing: Option<(Nanos, Stamp)>,
+    /// Why the lines at the cursor are missing, where a lane said so: the cause, and the stamp where that ends.
+    lost_until: Stamp,
+    cause: LossCause,
+    /// The publisher said that nothing follows this stamp.
+    end: Option<Stamp>,
+    end_told: bool,
+    lanes: [LaneState; MAX_LANES],
+    counts: ArbiterCounts,
+}
+
+impl Arbiter {
+    /// An arbiter that has seen nothing. Allocates all it needs.
+    pub fn new(config: ArbiterConfig) -> Arbiter {
+        Arbiter {
+            config,
+            next: None,
+            head: Stamp(0),
+            early: EarlyStore::new(config.early_lines),
+            missing: None,
+            lost_until: Stamp(0),
+            cause: LossCause::Missing,
+            end: None,
+            end_told: false,
+            lanes: [LaneState::default(); MAX_LANES],
+            counts: ArbiterCounts::default(),
+        }
+    }
+
+    /// Where lanes hand up what they have at time `now`.
+    #[inline]
+    pub fn sink<'a, D: Delivery>(&'a mut self, now: Nanos, delivery: &'a mut D) -> ArbiterSink<'a, D> {
+        ArbiterSink { arbiter: self, now, delivery }
+    }
+
+    /// The stamp that must come next, `None` before anything came.
+    pub fn next(&self) -> Option<Stamp> {
+        self.next
+    }
+
+    /// How many lines are known to exist that have neither been delivered nor named.
+    pub fn lag(&self) -> u64 {
+        self.next.map_or(0, |next| self.head.0.saturating_sub(next.0))
+    }
+
+    /// What happened so far, over all lanes.
+    pub fn counts(&self) -> ArbiterCounts {
+        self.counts
+    }
+
+    /// What one lane did so far.
+    pub fn lane_counts(&self, lane: Lane) -> LaneCounts {
+        self.lanes[lane_index(lane)].counts
+    }
+
+    /// How many lines this lane is behind the newest line known.
+    pub fn lane_lag(&self, lane: Lane) -> u64 {
+        self.head.0.saturating_sub(self.lanes[lane_index(lane)].position.0)
+    }
+
+    /// When [`Arbiter::on_timeout`] must be called, if nothing comes before.
+    pub fn next_timeout(&self) -> Option<Nanos> {
+        let hedge = self.missing.map(|(since, _)| since.plus(self.config.hedge_ns));
+        let silence = self
+            .lanes
+            .iter()
+            .filter(|lane| !lane.silent)
+            .filter_map(|lane| lane.heard)
+            .map(|heard| heard.plus(self.config.lane_silent_ns))
+            .min();
+        match (hedge, silence) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// Declares what has been missing for the hedge time, and lanes that fell silent. Cheap enough for every turn.
+    #[inline]
+    pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
+        if let Some((since, head_then)) = self.missing
+            && now.since(since) >= self.config.hedge_ns as i64
+        {
+            self.give_up_below(head_then, now, delivery);
+        }
+        for (i, lane) in self.lanes.iter_mut().enumerate() {
+            let Some(heard) = lane.heard else { continue };
+            if !lane.silent && now.since(heard) >= self.config.lane_silent_ns as i64 && !self.end_told {
+                lane.silent = true;
+                lane.counts.silences += 1;
+                delivery.on_lane_silent(Lane::new(i as u16), heard);
+            }
+        }
+    }
+
+    #[inline]
+    fn hear(&mut self, lane: Lane, position: Stamp, now: Nanos) -> &mut LaneState {
+        let state = &mut self.lanes[lane_index(lane)];
+        state.heard = Some(now);
+        state.silent = false;
+        state.position = state.position.max(position);
+        state
+    }
+
+    /// Makes sure that `stamp` is of the current epoch: joins, or begins a new epoch. False if it is of an old one.
+    #[inline]
+    fn enter_epoch(&mut self, stamp: Stamp, now: Nanos, delivery: &mut impl Delivery) -> bool {
+        match self.next {
+            Some(next) if next.epoch() == stamp.epoch() => true,
+            Some(next) if stamp.epoch() < next.epoch() => false,
+            Some(next) => {
+                // The rest of the old epoch can only come late now, and late lines of an old epoch are dropped.
+                while self.next.is_some_and(|next| next < self.head) {
+                    self.give_up_below(self.head, now, delivery);
+                }
+                self.early.clear();
+                self.counts.epochs += 1;
+                delivery.on_epoch(next.epoch(), stamp.epoch());
+                self.restart(Stamp::new(stamp.epoch(), SequenceNumber::FIRST));
+                true
+            }
+            None => {
+                delivery.on_joined(stamp);
+                self.restart(stamp);
+                true
+            }
+        }
+    }
+
+    fn restart(&mut self, at: Stamp) {
+        self.next = Some(at);
+        self.head = at;
+        self.missing = None;
+        self.lost_until = Stamp(0);
+        self.end = None;
+        self.end_told = false;
+    }
+
+    #[inline]
+    fn on_run(&mut self, run: Run<'_>, now: Nanos, delivery: &mut impl Delivery) {
+        if !self.enter_epoch(run.first, now, delivery) {
+            self.hear(run.lane, Stamp(0), now).counts.old_epoch += run.lines.len() as u64;
+            return;
+        }
+        self.hear(run.lane, run.end(), now);
+        self.head = self.head.max(run.end());
+        let mut next = self.next.expect("entered an epoch");
+        // What is farther ahead than the early store reaches cannot be kept: give up what it waits for, now.
+        while run.end().0 > next.0 + self.early.capacity() && run.first > next {
+            self.counts.early_overflows += 1;
+            self.give_up_below(run.first, now, delivery);
+            next = self.next.expect("entered an epoch");
+        }
+        if run.first > next {
+            self.keep(run, now);
+            return;
+        }
+        let old = (next.0 - run.first.0).min(run.lines.len() as u64) as usize;
+        let fresh = &run.lines[old..];
+        let counts = &mut self.lanes[lane_index(run.lane)].counts;
+        counts.duplicates += old as u64;
+        counts.won += fresh.len() as u64;
+        if fresh.is_empty() {
+            return;
+        }
+        self.counts.delivered += fresh.len() as u64;
+        self.next = Some(run.end());
+        delivery.on_lines(next, fresh, run.lane, run.publish_time);
+        if self.early.held() > 0 {
+            self.early.release(next, fresh.len());
+            self.drain(run.lane, delivery);
+        }
+        self.settle(now, delivery);
+    }
+
+    /// Keeps a run that lies ahead of the cursor.
+    fn keep(&mut self, run: Run<'_>, now: Nanos) {
+        let mut fresh = 0;
+        for (i, line) in run.lines.iter().enumerate() {
+            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line));
+        }
+        let counts = &mut self.lanes[lane_index(run.lane)].counts;
+        counts.won += fresh;
+        counts.duplicates += run.lines.len() as u64 - fresh;
+        self.counts.early += fresh;
+        self.missing.get_or_insert((now, self.head));
+    }
+
+    /// Delivers what the early store holds at the cursor.
+    fn drain(&mut self, lane: Lane, delivery: &mut impl Delivery) {
+        loop {
+            let next = self.next.expect("entered an epoch");
+            let run = self.early.run_from(next);
+            if run.is_empty() {
+                return;
+            }
+            let count = run.len();
+            self.counts.delivered += count as u64;
+            self.next = Some(next.plus(count as u64));
+            delivery.on_lines(next, run, lane, None);
+            self.early.release(next, count);
+        }
+    }
+
+    /// After the cursor has moved: is something missing, and since when?
+    #[inline]
+    fn settle(&mut self, now: Nanos, delivery: &mut impl Delivery) {
+        let next = self.next.expect("entered an epoch");
+        self.missing = if next < self.head { Some((now, self.head)) } else { None };
+        if self.end == Some(next) && !self.end_told {
+            self.end_told = true;
+            delivery.on_end(next);
+        }
+    }
+
+    fn on_position(&mut self, position: Position, now: Nanos, delivery: &mut impl Delivery) {
+        if !self.enter_epoch(position.next, now, delivery) {
+            self.hear(position.lane, Stamp(0), now);
+            return;
+        }
+        self.hear(position.lane, position.next, now);
+        if let Some(time) = position.publish_time {
+            delivery.on_publish_time(time);
+        }
+        self.head = self.head.max(position.next);
+        let next = self.next.expect("entered an epoch");
+        if position.ended {
+            self.end = Some(position.next);
+        }
+        if next < self.head {
+            self.missing.get_or_insert((now, self.head));
+        } else {
+            self.settle(now, delivery);
+        }
+    }
+
+    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, cause: LossCause, now: Nanos, d: &mut impl Delivery) {
+        if !self.enter_epoch(first, now, d) {
+            return;
+        }
+        let end = first.plus(count);
+        self.hear(lane, end, now);
+        self.head = self.head.max(end);
+        let next = self.next.expect("entered an epoch");
+        if end <= next {
+            return;
+        }
+        self.cause = cause;
+        self.lost_until = self.lost_until.max(end);
+        self.missing.get_or_insert((now, self.head));
+        if self.config.paths <= 1 && first <= next {
+            self.give_up_below(end, now, d);
+        }
+    }
+
+    /// Declares what is missing at the cursor lost, up to the first line held, at most up to `limit`; then delivers on.
+    fn give_up_below(&mut self, limit: Stamp, now: Nanos, delivery: &mut impl Delivery) {
+        let next = self.next.expect("entered an epoch");
+        let to = self.early.first_from(next).map_or(limit, |held| held.min(limit));
+        if to > next {
+            let cause = if self.lost_until > next { self.cause } else { LossCause::Missing };
+            let gap = Gap { first: next, count: to.0 - next.0, cause };
+            self.counts.gaps += 1;
+            self.counts.lost += gap.count;
+            self.next = Some(to);
+            delivery.on_gap(gap);
+        }
+        // Which lane brought the held lines was counted when they came; the first one stands for them here.
+        self.drain(Lane::new(0), delivery);
+        self.settle(now, delivery);
+    }
+}
+
+#[inline]
+fn lane_index(lane: Lane) -> usize {
+    usize::from(lane.0.get()).min(MAX_LANES - 1)
+}
+
+/// An [`Arbiter`] at one moment, with somebody to deliver to.
+pub struct ArbiterSink<'a, D> {
+    arbiter: &'a mut Arbiter,
+    now: Nanos,
+    delivery: &'a mut D,
+}
+
+impl<D: Delivery> RunSink for ArbiterSink<'_, D> {
+    #[inline]
+    fn on_run(&mut self, run: Run<'_>) {
+        self.arbiter.on_run(run, self.now, self.delivery);
+    }
+
+    fn on_position(&mut self, position: Position) {
+        self.arbiter.on_position(position, self.now, self.delivery);
+    }
+
+    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, cause: LossCause) {
+        self.arbiter.on_loss(lane, first, count, cause, self.now, self.delivery);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,782 @@
+//! Order books: by order, with price levels and best bid and offer as views of the same ladders.
+//!
+//! [`Books`] holds every book of one channel. It takes the channel's lines in order ([`Books::apply`]), is told where
+//! lines are missing ([`Books::on_gap`], [`Books::on_epoch`]), and says what came of them ([`Books::poll_event`]): the end
+//! of an event with the best prices before and after it, or a change of state. Publisher, subscriber, recovery server and
+//! backtest all run this same code, so that the publisher's digests mean something to everybody.
+//!
+//! Two rules make a book trustworthy:
+//!
+//! - **Books change at the end of an event only.** Lines of an open event wait in a bounded pool; nobody sees half of it.
+//! - **A book is readable only in the states that say so.** After a gap every book is [`BookState::Stale`] until its next
+//!   record continues its own count (which counts its own lines and the channel-wide ones, so that a lost channel-wide
+//!   Clear cannot hide), a digest agrees, or a Clear or new session empties it.
+
+mod index;
+mod ladder;
+mod state;
+mod store;
+mod view;
+
+use std::collections::VecDeque;
+
+pub use state::{BookState, Inconsistency, StateChange, StateReason};
+pub use view::{Bbo, BookView, Level, Levels, Queue};
+
+use crate::line::Stamp;
+use crate::record::{Flags, InstrumentId, Kind, Record, Side, digest, modify, status};
+use index::NIL;
+use store::{OrderSlot, Sides, Store, ladder_index};
+
+/// A resting order, as its owner's book holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RestingOrder {
+    /// Its side.
+    pub side: Side,
+    /// Its price, in the instrument's price units.
+    pub price: i64,
+    /// What is left of it.
+    pub size: u64,
+    /// The sequence number of the line that last put it at the back of its queue.
+    pub priority: u64,
+}
+
+/// Finds resting orders: what a normaliser needs to know of the book that its own records built.
+pub trait OrderLookup {
+    /// The resting order with this id in the book of `instrument`, if any.
+    fn order(&self, instrument: InstrumentId, order_id: u64) -> Option<RestingOrder>;
+}
+
+/// An event that has not ended after this many lines of the channel is closed as it stands, and its book is Suspect.
+///
+/// Counted in lines, never in time, so that every reader of the stream closes it at the same place.
+pub const OPEN_EVENT_BOUND: u64 = 8192;
+
+/// The highest instrument id that gets a book. Publishers number instruments densely from 1.
+pub const MAX_INSTRUMENTS: u32 = 1 << 22;
+
+/// How much room is made at the start. Whatever outgrows it allocates, and [`Books::grown`] counts that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BooksConfig {
+    /// Books.
+    pub instruments: usize,
+    /// Orders resting at one time, in all books together.
+    pub orders: usize,
+    /// Price levels at one time, in all books together.
+    pub levels: usize,
+}
+
+impl Default for BooksConfig {
+    /// A few hundred instruments: 1,024 books, 262,144 orders, 65,536 levels; about 30 MB.
+    fn default() -> BooksConfig {
+        BooksConfig { instruments: 1024, orders: 1 << 18, levels: 1 << 16 }
+    }
+}
+
+/// What books are taken for when the stream starts in the middle of a day.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Start {
+    /// Unknown until a snapshot, a Clear or the venue's own start of day.
+    #[default]
+    Strict,
+    /// Built from increments, Suspect until a venue snapshot, a Clear or a start of day.
+    Natural,
+}
+
+/// What [`Books::poll_event`] tells.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum BookEvent {
+    /// An event of a readable book has ended.
+    EventEnd(EventEnd),
+    /// A book changed its state.
+    State(StateChange),
+}
+
+/// The end of an event: the book before and after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct EventEnd {
+    /// Whose event.
+    pub instrument: InstrumentId,
+    /// The line that ended it.
+    pub stamp: Stamp,
+    /// Whether anything in the book changed.
+    pub changed: bool,
+    /// Best bid and offer before the event.
+    pub before: Bbo,
+    /// Best bid and offer after it.
+    pub after: Bbo,
+}
+
+/// How digests compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct DigestCounts {
+    /// Compared with a book that called itself Live or Suspect.
+    pub compared: u64,
+    /// Of these, how many disagreed. One is one too many.
+    pub disagreed: u64,
+    /// Compared with a Stale book.
+    pub compared_stale: u64,
+    /// Of these, how many agreed and made the book readable again.
+    pub healed: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum FedBy {
+    Nothing,
+    Orders,
+    Levels,
+}
+
+#[derive(Clone, Copy)]
+struct Book {
+    sides: Sides,
+    /// The instrument_seq of the last own line, and the channel's count then.
+    last_seq: u32,
+    channel_at_last: u32,
+    /// First and last pending line of the open event.
+    pending_head: u32,
+    pending_tail: u32,
+    /// Sequence number of the open event's first line; 0 when none is open.
+    open_since: u64,
+    /// `last_seq` is known: false until the first line after a start in the middle.
+    counted: bool,
+    complete: bool,
+    suspect: bool,
+    stale: bool,
+    /// Lines that concern this book may be lost: continuing its count proves nothing any more.
+    broken: bool,
+    /// The last Status was Trading.
+    trading: bool,
+    fed_by: FedBy,
+}
+
+impl Book {
+    const NEW: Book = Book {
+        sides: Sides::EMPTY,
+        last_seq: 0,
+        channel_at_last: 0,
+        pending_head: NIL,
+        pending_tail: NIL,
+        open_since: 0,
+        counted: true,
+        complete: false,
+        suspect: false,
+        stale: false,
+        broken: false,
+        trading: false,
+        fed_by: FedBy::Nothing,
+    };
+
+    fn state(&self) -> BookState {
+        match (self.complete, self.stale, self.suspect) {
+            (false, ..) => BookState::Unknown,
+            (true, true, _) => BookState::Stale,
+            (true, false, true) => BookState::Suspect,
+            (true, false, false) => BookState::Live,
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct PendingLine {
+    record: Record,
+    sequence: u64,
+    next: u32,
+}
+
+/// Every book of one channel.
+pub struct Books {
+    store: Store,
+    /// By instrument id; place 0 is the channel, and the pattern for books not seen yet.
+    books: Vec<Book>,
+    /// Channel-wide lines so far, as the last of them said.
+    channel_seq: u32,
+    /// False until the first channel-wide line after a start in the middle.
+    channel_counted: bool,
+    pending: Vec<PendingLine>,
+    pending_free: u32,
+    /// Open events by age: (instrument, sequence of the first line). Entries of events that have ended are skipped.
+    open: VecDeque<(InstrumentId, u64)>,
+    events: VecDeque<BookEvent>,
+    digests: DigestCounts,
+    inconsistencies: [u64; Inconsistency::ALL.len()],
+    start: Start,
+    beyond: u64,
+}
+
+impl Books {
+    /// Books for a stream that is read from an epoch's first line. Allocates and touches all memory now.
+    pub fn new(config: BooksConfig, start: Start) -> Books {
+        let bound = OPEN_EVENT_BOUND as usize + 2;
+        let blank =
+            PendingLine { record: Record::new(Kind::CONTINUATION, InstrumentId::CHANNEL), sequence: 0, next: NIL };
+        let mut pending = vec![blank; bound];
+        for (i, line) in pending.iter_mut().enumerate() {
+            line.next = if i + 1 < bound { i as u32 + 1 } else { NIL };
+        }
+        let mut books = Vec::with_capacity(config.instruments + 1);
+        books.push(Book { complete: start == Start::Natural, suspect: start == Start::Natural, ..Book::NEW });
+        Books {
+            store: Store::new(config.orders, config.levels),
+            books,
+            channel_seq: 0,
+            channel_counted: true,
+            pending,
+            pending_free: 0,
+            open: VecDeque::with_capacity(bound),
+            events: VecDeque::with_capacity(1024),
+            digests: DigestCounts::default(),
+            inconsistencies: [0; Inconsistency::ALL.len()],
+            start,
+            beyond: 0,
+        }
+    }
+
+    /// The stream is read from somewhere in the middle of an epoch: nothing is known of any count.
+    pub fn on_join_late(&mut self) {
+        self.channel_counted = false;
+        for book in &mut self.books {
+            book.counted = false;
+        }
+    }
+
+    /// Takes the next line of the stream. Only the channel's own lines and those of wanted instruments need to come here;
+    /// whatever comes, comes in order.
+    #[inline]
+    pub fn apply(&mut self, stamp: Stamp, record: &Record) {
+        let sequence = stamp.sequence().0;
+        if let Some((_, since)) = self.open.front()
+            && sequence - since > OPEN_EVENT_BOUND
+        {
+            self.close_overdue(stamp);
+        }
+        let instrument = record.instrument_id();
+        if instrument == InstrumentId::CHANNEL {
+            return self.apply_channel(stamp, record);
+        }
+        if !self.make_room(instrument) {
+            return;
+        }
+        self.count_line(instrument, record.instrument_seq.get());
+        if record.kind == Kind::BOOK_DIGEST {
+            return self.compare_digest(instrument, record);
+        }
+        let book = &mut self.books[instrument.index()];
+        if record.flags.has(Flags::LAST) && book.open_since == 0 {
+            let before = view::bbo_of(&self.store, &book.sides, 0);
+            let changed = self.change(instrument, record, sequence);
+            self.end_event(instrument, stamp, before, changed);
+        } else {
+            self.keep_pending(instrument, record, sequence);
+            if record.flags.has(Flags::LAST) {
+                self.close_event(instrument, stamp);
+            }
+        }
+    }
+
+    /// Lines of the channel are lost to this reader before the next one that comes.
+    pub fn on_gap(&mut self) {
+        self.make_stale(StateReason::Gap);
+    }
+
+    /// A new epoch begins: counts start again, and every book is Stale until the new epoch says what it holds.
+    pub fn on_epoch(&mut self) {
+        self.make_stale(StateReason::NewEpoch);
+        for at in 0..self.books.len() {
+            self.drop_pending(InstrumentId(at as u32));
+            let book = &mut self.books[at];
+            book.broken |= book.complete;
+            (book.last_seq, book.channel_at_last, book.counted) = (0, 0, true);
+        }
+        self.open.clear();
+        (self.channel_seq, self.channel_counted) = (0, true);
+    }
+
+    /// The next thing that came of what was applied.
+    #[inline]
+    pub fn poll_event(&mut self) -> Option<BookEvent> {
+        self.events.pop_front()
+    }
+
+    /// The book of an instrument, in whatever state it is: the caller looks at [`BookView::state`]. `None` if nothing was
+    /// ever heard of it.
+    #[inline]
+    pub fn view(&self, instrument: InstrumentId) -> Option<BookView<'_>> {
+        if instrument == InstrumentId::CHANNEL {
+            return None;
+        }
+        let book = self.books.get(instrument.index())?;
+        Some(BookView { store: &self.store, sides: &book.sides, instrument, state: book.state() })
+    }
+
+    /// What the book of an instrument says of itself.
+    #[inline]
+    pub fn state(&self, instrument: InstrumentId) -> BookState {
+        self.books.get(instrument.index()).unwrap_or(&self.books[0]).state()
+    }
+
+    /// Every instrument heard of so far.
+    pub fn instruments(&self) -> impl Iterator<Item = InstrumentId> + use<> {
+        (1..self.books.len() as u32).map(InstrumentId)
+    }
+
+    /// Whether an event of this instrument is open: a digest or a snapshot would fall inside it.
+    pub fn has_open_event(&self, instrument: InstrumentId) -> bool {
+        self.books.get(instrument.index()).is_some_and(|book| book.open_since != 0)
+    }
+
+    /// How digests compared so far.
+    pub fn digest_counts(&self) -> DigestCounts {
+        self.digests
+    }
+
+    /// How often the venue's feed was inconsistent in this way, in books that were otherwise complete.
+    pub fn inconsistencies(&self, kind: Inconsistency) -> u64 {
+        self.inconsistencies[kind.index()]
+    }
+
+    /// How often something outgrew its configured size and had to allocate.
+    pub fn grown(&self) -> u64 {
+        self.store.grown()
+    }
+
+    /// Lines of instruments beyond [`MAX_INSTRUMENTS`], which have no book.
+    pub fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    #[inline]
+    fn make_room(&mut self, instrument: InstrumentId) -> bool {
+        if instrument.index() >= self.books.len() {
+            if instrument.0 > MAX_INSTRUMENTS {
+                self.beyond += 1;
+                return false;
+            }
+            let pattern = Book { sides: Sides::EMPTY, ..self.books[0] };
+            self.books.resize(instrument.index() + 1, pattern);
+        }
+        true
+    }
+
+    fn set_state(&mut self, instrument: InstrumentId, reason: StateReason, set: impl FnOnce(&mut Book)) {
+        let book = &mut self.books[instrument.index()];
+        let from = book.state();
+        set(book);
+        let to = book.state();
+        if from != to && instrument != InstrumentId::CHANNEL {
+            self.events.push_back(BookEvent::State(StateChange { instrument, from, to, reason }));
+        }
+    }
+
+    fn make_stale(&mut self, reason: StateReason) {
+        for at in 0..self.books.len() {
+            self.set_state(InstrumentId(at as u32), reason, |book| {
+                if book.complete {
+                    book.stale = true;
+                    book.broken |= !book.counted;
+                }
+            });
+        }
+    }
+
+    /// Checks a line's own count against what must come next.
+    #[inline]
+    fn count_line(&mut self, instrument: InstrumentId, seq: u32) {
+        let channel_seq = self.channel_seq;
+        let book = &mut self.books[instrument.index()];
+        let expected = book.last_seq.wrapping_add(channel_seq.wrapping_sub(book.channel_at_last)).wrapping_add(1);
+        let continues = seq == expected;
+        let was_counted = std::mem::replace(&mut book.counted, true);
+        book.last_seq = seq;
+        book.channel_at_last = channel_seq;
+        if continues && !book.stale {
+            return;
+        }
+        if !was_counted {
+            return;
+        }
+        if continues {
+            if !book.broken {
+                self.set_state(instrument, StateReason::Continued, |book| book.stale = false);
+            }
+        } else {
+            self.break_count(instrument);
+        }
+    }
+
+    /// Lines that concern this book are lost: it is Stale, and continuing its count will not mend that.
+    fn break_count(&mut self, instrument: InstrumentId) {
+        if self.books[instrument.index()].complete {
+            self.set_state(instrument, StateReason::CountJumped, |book| {
+                book.stale = true;
+                book.broken = true;
+                // A lost Status would make us judge crossed books by an old one.
+                book.trading = false;
+            });
+        }
+        // The rest of an open event may be among what was lost; what came of it is nearer to the truth than nothing.
+        let sequence = self.books[instrument.index()].open_since;
+        if sequence != 0 {
+            self.apply_pending(instrument);
+        }
+    }
+
+    fn apply_channel(&mut self, stamp: Stamp, record: &Record) {
+        let seq = record.instrument_seq.get();
+        let lost = self.channel_counted && seq != self.channel_seq.wrapping_add(1);
+        self.channel_seq = seq;
+        self.channel_counted = true;
+        if lost {
+            for at in 0..self.books.len() {
+                self.break_count(InstrumentId(at as u32));
+            }
+        }
+        // Books whose count is broken or not known take it up again where the channel stands now.
+        match record.kind {
+            Kind::SESSION_START => self.start_over(StateReason::SessionStart),
+            Kind::CLEAR => self.start_over(StateReason::Clear),
+            Kind::EVENT_END => {
+                while let Some((instrument, since)) = self.open.pop_front() {
+                    if self.books[instrument.index()].open_since == since {
+                        self.close_event(instrument, stamp);
+                    }
+                }
+            }
+            Kind::VENUE_GAP => {
+                for at in 0..self.books.len() {
+                    self.set_suspect(InstrumentId(at as u32), StateReason::VenueGap);
+                }
+            }
+            Kind::BOOK_DIGEST | Kind::STATUS | Kind::STATISTIC | Kind::CONTINUATION | Kind::SESSION_END => {}
+            _ => {}
+        }
+    }
+
+    /// Every book is known to be empty.
+    fn start_over(&mut self, reason: StateReason) {
+        for at in 0..self.books.len() {
+            self.empty_book(InstrumentId(at as u32), reason);
+        }
+    }
+
+    fn empty_book(&mut self, instrument: InstrumentId, reason: StateReason) {
+        self.drop_pending(instrument);
+        let book = &mut self.books[instrument.index()];
+        self.store.clear(&mut book.sides);
+        // A count that was broken starts again with the next line, whatever that says.
+        let recount = book.broken;
+        self.set_state(instrument, reason, |book| {
+            book.complete = true;
+            book.suspect = false;
+            book.stale = false;
+            book.broken = false;
+            book.counted &= !recount;
+            book.fed_by = FedBy::Nothing;
+        });
+    }
+
+    fn set_suspect(&mut self, instrument: InstrumentId, reason: StateReason) {
+        self.set_state(instrument, reason, |book| book.suspect |= book.complete);
+    }
+
+    fn inconsistent(&mut self, instrument: InstrumentId, what: Inconsistency) {
+        let book = &self.books[instrument.index()];
+        // In a book that is not complete, or may have missed something, an oddity says nothing about the venue.
+        if book.complete && !book.stale {
+            self.inconsistencies[what.index()] += 1;
+            self.set_suspect(instrument, StateReason::Inconsistent(what));
+        }
+    }
+
+    fn compare_digest(&mut self, instrument: InstrumentId, record: &Record) {
+        let book = &self.books[instrument.index()];
+        if !book.complete || record.detail == digest::UNKNOWN {
+            return;
+        }
+        let sides = &book.sides;
+        let agrees = sides.digest_orders == record.order_id.get()
+            && sides.digest_levels == record.price.get() as u64
+            && sides.resting == record.size.get();
+        let suspect = record.detail == digest::SUSPECT;
+        match (book.stale, agrees) {
+            (false, true) => {
+                self.digests.compared += 1;
+                self.set_state(instrument, StateReason::DigestAgreed, |book| book.suspect = suspect);
+            }
+            (false, false) => {
+                self.digests.compared += 1;
+                self.digests.disagreed += 1;
+                self.set_state(instrument, StateReason::DigestDisagreed, |book| {
+                    book.stale = true;
+                    book.broken = true;
+                });
+            }
+            (true, true) => {
+                self.digests.compared_stale += 1;
+                self.digests.healed += 1;
+                self.set_state(instrument, StateReason::DigestAgreed, |book| {
+                    book.stale = false;
+                    book.broken = false;
+                    book.suspect = suspect;
+                });
+            }
+            (true, false) => self.digests.compared_stale += 1,
+        }
+    }
+
+    fn keep_pending(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
+        // The pool holds one line for each sequence number within the bound, and older events are closed before a line is
+        // taken in; so it cannot be exhausted.
+        let id = self.pending_free;
+        let line = &mut self.pending[id as usize];
+        self.pending_free = line.next;
+        *line = PendingLine { record: *record, sequence, next: NIL };
+        let book = &mut self.books[instrument.index()];
+        if book.open_since == 0 {
+            book.open_since = sequence;
+            book.pending_head = id;
+            self.open.push_back((instrument, sequence));
+        } else {
+            self.pending[book.pending_tail as usize].next = id;
+        }
+        self.books[instrument.index()].pending_tail = id;
+    }
+
+    /// Applies what an open event holds, and closes it. Returns whether the book changed.
+    fn apply_pending(&mut self, instrument: InstrumentId) -> bool {
+        let book = &mut self.books[instrument.index()];
+        let mut at = book.pending_head;
+        (book.pending_head, book.pending_tail, book.open_since) = (NIL, NIL, 0);
+        let mut changed = false;
+        while at != NIL {
+            let line = self.pending[at as usize];
+            changed |= self.change(instrument, &line.record, line.sequence);
+            self.pending[at as usize].next = self.pending_free;
+            self.pending_free = at;
+            at = line.next;
+        }
+        // The oldest entries of `open` may be of events that have ended; drop them, so that the list stays short.
+        while let Some((instrument, since)) = self.open.front()
+            && self.books[instrument.index()].open_since != *since
+        {
+            self.open.pop_front();
+        }
+        changed
+    }
+
+    fn drop_pending(&mut self, instrument: InstrumentId) {
+        let book = &mut self.books[instrument.index()];
+        let mut at = book.pending_head;
+        (book.pending_head, book.pending_tail, book.open_since) = (NIL, NIL, 0);
+        while at != NIL {
+            let next = std::mem::replace(&mut self.pending[at as usize].next, self.pending_free);
+            self.pending_free = at;
+            at = next;
+        }
+    }
+
+    fn close_event(&mut self, instrument: InstrumentId, stamp: Stamp) {
+        let before = view::bbo_of(&self.store, &self.books[instrument.index()].sides, 0);
+        let changed = self.apply_pending(instrument);
+        self.end_event(instrument, stamp, before, changed);
+    }
+
+    fn close_overdue(&mut self, stamp: Stamp) {
+        while let Some((instrument, since)) = self.open.front().copied() {
+            if self.books[instrument.index()].open_since != since {
+                self.open.pop_front();
+            } else if stamp.sequence().0 - since > OPEN_EVENT_BOUND {
+                self.close_event(instrument, stamp);
+                self.inconsistent(instrument, Inconsistency::MissingLast);
+            } else {
+                break;
+            }
+        }
+    }
+
+    #[inline]
+    fn end_event(&mut self, instrument: InstrumentId, stamp: Stamp, before: Bbo, changed: bool) {
+        let book = &self.books[instrument.index()];
+        let after = if changed { view::bbo_of(&self.store, &book.sides, 0) } else { before };
+        if book.trading && !book.suspect {
+            let implied = view::bbo_of(&self.store, &book.sides, 2);
+            if after.is_crossed() || implied.is_crossed() {
+                self.inconsistent(instrument, Inconsistency::Crossed);
+            }
+        }
+        if self.books[instrument.index()].state().is_readable() {
+            self.events.push_back(BookEvent::EventEnd(EventEnd { instrument, stamp, changed, before, after }));
+        }
+    }
+
+    /// Changes a book by one record of an event that has ended. Returns whether anything changed.
+    fn change(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
+        match record.kind {
+            Kind::ADD => self.add(instrument, record, sequence),
+            Kind::MODIFY => self.modify(instrument, record, sequence),
+            Kind::REDUCE | Kind::EXECUTE => self.reduce(instrument, record),
+            Kind::DELETE => self.delete(instrument, record),
+            Kind::LEVEL_SET => self.level_set(instrument, record),
+            Kind::CLEAR => {
+                let book = &mut self.books[instrument.index()];
+                let had = book.sides.ladders.iter().any(|ladder| ladder.len() > 0);
+                self.store.clear(&mut book.sides);
+                self.set_state(instrument, StateReason::Clear, |book| {
+                    book.complete = true;
+                    book.suspect = false;
+                    book.stale = false;
+                    book.broken = false;
+                    book.fed_by = FedBy::Nothing;
+                });
+                had
+            }
+            Kind::STATUS => {
+                let book = &mut self.books[instrument.index()];
+                match record.detail {
+                    status::NONE | status::SHORT_SALE_RESTRICTION | status::NEW_PRICE_INDICATION => {}
+                    action => book.trading = action == status::TRADING,
+                }
+                false
+            }
+            Kind::VENUE_GAP => {
+                self.set_suspect(instrument, StateReason::VenueGap);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether this book may be fed in this way; it is decided by what comes first.
+    fn feed(&mut self, instrument: InstrumentId, by: FedBy, side: Side) -> bool {
+        let book = &mut self.books[instrument.index()];
+        if ladder_index(side).is_none() {
+            self.inconsistent(instrument, Inconsistency::NoSuchSide);
+            return false;
+        }
+        if book.fed_by == FedBy::Nothing {
+            book.fed_by = by;
+        }
+        if book.fed_by != by {
+            self.inconsistent(instrument, Inconsistency::MixedFeed);
+            return false;
+        }
+        true
+    }
+
+    fn add(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
+        if !self.feed(instrument, FedBy::Orders, record.side) {
+            return false;
+        }
+        let order_id = record.order_id.get();
+        if let Some(id) = self.store.find(instrument, order_id) {
+            self.store.remove(&mut self.books[instrument.index()].sides, id);
+            self.inconsistent(instrument, Inconsistency::DuplicateOrder);
+        }
+        let order = OrderSlot::new(order_id, record.side, record.price.get(), record.size.get(), sequence);
+        self.store.add(&mut self.books[instrument.index()].sides, instrument, &order);
+        true
+    }
+
+    fn modify(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
+        if !self.feed(instrument, FedBy::Orders, record.side) {
+            return false;
+        }
+        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
+            self.inconsistent(instrument, Inconsistency::UnknownOrder);
+            return false;
+        };
+        let sides = &mut self.books[instrument.index()].sides;
+        let (side, price, size) = (record.side, record.price.get(), record.size.get());
+        let old = *self.store.slot(id);
+        let same_queue = old.side == side && old.price == price;
+        let keeps = match record.detail {
+            modify::KEEPS => true,
+            modify::TO_BACK => false,
+            _ => same_queue && size <= old.size,
+        };
+        if size == 0 {
+            self.store.remove(sides, id);
+        } else if keeps && same_queue {
+            self.store.resize(sides, id, size);
+        } else {
+            let priority = if keeps { old.priority } else { sequence };
+            self.store.requeue(sides, id, side, price, size, priority);
+        }
+        true
+    }
+
+    fn reduce(&mut self, instrument: InstrumentId, record: &Record) -> bool {
+        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
+            self.inconsistent(instrument, Inconsistency::UnknownOrder);
+            return false;
+        };
+        let by = record.size.get();
+        let left = self.store.slot(id).size;
+        let sides = &mut self.books[instrument.index()].sides;
+        if by < left {
+            self.store.resize(sides, id, left - by);
+        } else {
+            self.store.remove(sides, id);
+            if by > left {
+                self.inconsistent(instrument, Inconsistency::OverReduced);
+            }
+        }
+        true
+    }
+
+    fn delete(&mut self, instrument: InstrumentId, record: &Record) -> bool {
+        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
+            self.inconsistent(instrument, Inconsistency::UnknownOrder);
+            return false;
+        };
+        self.store.remove(&mut self.books[instrument.index()].sides, id);
+        true
+    }
+
+    fn level_set(&mut self, instrument: InstrumentId, record: &Record) -> bool {
+        if !self.feed(instrument, FedBy::Levels, record.side) {
+            return false;
+        }
+        let ladder = ladder_index(record.side).expect("checked by feed");
+        let sides = &mut self.books[instrument.index()].sides;
+        if record.flags.has(Flags::TOB) {
+            self.store.clear_ladder(sides, ladder);
+        }
+        let count = u32::try_from(record.order_id.get()).unwrap_or(u32::MAX);
+        self.store.set_level(sides, ladder, record.price.get(), record.size.get(), count);
+        true
+    }
+
+    /// A BookDigest record of the book as it stands. The caller gives it its place in the stream.
+    pub fn digest_record(&self, instrument: InstrumentId) -> Option<Record> {
+        let view = self.view(instrument)?;
+        let (orders, levels) = view.digests();
+        let mut record = Record::new(Kind::BOOK_DIGEST, instrument);
+        record.flags = Flags::LAST;
+        record.order_id.set(orders);
+        record.price.set(levels as i64);
+        record.size.set(view.resting_orders());
+        record.detail = match view.state() {
+            BookState::Live => digest::LIVE,
+            BookState::Suspect => digest::SUSPECT,
+            _ => digest::UNKNOWN,
+        };
+        Some(record)
+    }
+
+    /// What books are taken for at the start, as configured.
+    pub fn start(&self) -> Start {
+        self.start
+    }
+}
+
+impl OrderLookup for Books {
+    #[inline]
+    fn order(&self, instrument: InstrumentId, order_id: u64) -> Option<RestingOrder> {
+        let slot = self.store.slot(self.store.find(instrument, order_id)?);
+        Some(RestingOrder { side: slot.side, price: slot.price, size: slot.size, priority: slot.priority })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The early store: lines that came ahead of the cursor, kept until what is before them comes or is given up.
+
+use crate::line::{Line, Stamp};
+
+/// A fixed number of lines, the line of sequence s at s modulo the size. Only the own poller writes it.
+pub struct EarlyStore {
+    lines: Box<[Line]>,
+    /// The stamp of what stands in each place; [`Stamp`] 0 (which no line has) where there is nothing.
+    stamps: Box<[Stamp]>,
+    mask: u64,
+    held: usize,
+}
+
+const NOTHING: Stamp = Stamp(0);
+
+impl EarlyStore {
+    /// Room for `lines` lines ahead of the cursor.
+    ///
+    /// # Panics
+    /// If `lines` is not a power of two.
+    pub fn new(lines: usize) -> EarlyStore {
+        assert!(lines.is_power_of_two(), "the early store holds a power of two of lines, not {lines}");
+        EarlyStore {
+            lines: vec![Line::ZERO; lines].into_boxed_slice(),
+            stamps: vec![NOTHING; lines].into_boxed_slice(),
+            mask: lines as u64 - 1,
+            held: 0,
+        }
+    }
+
+    /// How many lines there is room for.
+    pub fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// How many lines are held.
+    pub fn held(&self) -> usize {
+        self.held
+    }
+
+    #[inline]
+    fn place(&self, stamp: Stamp) -> usize {
+        (stamp.sequence().0 & self.mask) as usize
+    }
+
+    /// Keeps a line. The caller has checked that it is less than [`EarlyStore::capacity`] ahead of the cursor. Returns
+    /// whether it is new; the first copy stays.
+    pub fn insert(&mut self, stamp: Stamp, line: &Line) -> bool {
+        let place = self.place(stamp);
+        if self.stamps[place] == stamp {
+            return false;
+        }
+        self.held += usize::from(self.stamps[place] == NOTHING);
+        self.stamps[place] = stamp;
+        self.lines[place] = *line;
+        true
+    }
+
+    /// The longest run that starts at `first` and lies in one piece, at most to the end of the store.
+    pub fn run_from(&self, first: Stamp) -> &[Line] {
+        let start = self.place(first);
+        let len = self.stamps[start..].iter().enumerate().take_while(|(i, s)| **s == first.plus(*i as u64)).count();
+        &self.lines[start..start + len]
+    }
+
+    /// Forgets the `count` lines from `first` on, which have been delivered.
+    pub fn release(&mut self, first: Stamp, count: usize) {
+        for i in 0..count as u64 {
+            let place = self.place(first.plus(i));
+            if self.stamps[place] == first.plus(i) {
+                self.stamps[place] = NOTHING;
+                self.held -= 1;
+            }
+        }
+    }
+
+    /// The first stamp at or after `from`, less than a store's length away, that is held.
+    pub fn first_from(&self, from: Stamp) -> Option<Stamp> {
+        if self.held == 0 {
+            return None;
+        }
+        (0..self.capacity()).map(|i| from.plus(i)).find(|stamp| self.stamps[self.place(*stamp)] == *stamp)
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        if self.held > 0 {
+            self.stamps.fill(NOTHING);
+            self.held = 0;
+        }
+    }
+}

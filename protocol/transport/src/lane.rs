@@ -1,0 +1,55 @@
+//! The two traits every transport implements.
+
+use protocol::run::RunSink;
+use protocol::time::Nanos;
+
+use crate::ring::RingWriter;
+
+/// The sending half of a lane: carries what the publisher's ring holds to wherever this transport leads.
+///
+/// The publisher's ring is the source of everything. A lane keeps a cursor over it and sends straight from its memory;
+/// nothing is copied on the way to the transport. Sets of lanes are tuples, so that the running loop never asks which.
+pub trait LaneTx {
+    /// Sends everything from this lane's cursor to the ring's head. Never waits: what the transport does not take now is
+    /// dropped (datagrams) or left for the next call (rings), and counted. Returns the number of lines handed over.
+    fn flush(&mut self, ring: &RingWriter, now: Nanos) -> usize;
+
+    /// Says that the publisher lives, and where it stands. Called once per heartbeat interval without other traffic,
+    /// and at the end of the session.
+    fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool);
+}
+
+/// The receiving half of a lane.
+pub trait LaneRx {
+    /// Hands up what has arrived, in runs, at most about `limit` lines; returns the number of lines handed up.
+    fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize;
+}
+
+impl LaneTx for () {
+    fn flush(&mut self, _: &RingWriter, _: Nanos) -> usize {
+        0
+    }
+    fn heartbeat(&mut self, _: &RingWriter, _: Nanos, _: bool) {}
+}
+
+impl<A: LaneTx, B: LaneTx> LaneTx for (A, B) {
+    fn flush(&mut self, ring: &RingWriter, now: Nanos) -> usize {
+        self.0.flush(ring, now) + self.1.flush(ring, now)
+    }
+    fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool) {
+        self.0.heartbeat(ring, now, ended);
+        self.1.heartbeat(ring, now, ended);
+    }
+}
+
+impl LaneRx for () {
+    fn poll<S: RunSink>(&mut self, _: Nanos, _: usize, _: &mut S) -> usize {
+        0
+    }
+}
+
+impl<A: LaneRx, B: LaneRx> LaneRx for (A, B) {
+    fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
+        self.0.poll(now, limit, sink) + self.1.poll(now, limit, sink)
+    }
+}

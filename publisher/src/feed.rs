@@ -1,0 +1,133 @@
+//! The feed: a stream of venue messages in the venue's order.
+//!
+//! A [`FeedSource`] cuts a venue's own framing into messages and knows nothing of what they say. Everything in front of a
+//! fault has been delivered before the fault is reported, and the report names file, offset and what to do.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use protocol::time::Nanos;
+
+/// One venue message, borrowed from the source's buffer until the next is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Message<'a> {
+    /// Its number in the venue's stream, from 1. Where the framing has no sequence of its own (BinaryFILE), the message's
+    /// place in the file.
+    pub ordinal: u64,
+    /// Where its framing begins, in bytes from the start of the uncompressed stream.
+    pub offset: u64,
+    /// When it was captured, where the capture says so.
+    pub capture: Option<Nanos>,
+    /// The message, without its framing.
+    pub bytes: &'a [u8],
+}
+
+/// A stream of venue messages in order.
+pub trait FeedSource {
+    /// The next message; `None` at the end.
+    ///
+    /// # Errors
+    /// [`FeedError`], after everything before the fault was delivered. The source stays there: every later call gives the
+    /// same error.
+    fn next(&mut self) -> Result<Option<Message<'_>>, FeedError>;
+
+    /// What was forgiven, if something was: a truncated end that a lenient source took for the end.
+    fn warning(&self) -> Option<&FeedError> {
+        None
+    }
+}
+
+/// Why a feed cannot go on.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum FeedError {
+    /// The stream ends inside a message.
+    #[error(
+        "{}: cut off inside message {ordinal} at offset {offset}: {needed} bytes were announced and {present} are there; \
+         everything before it was delivered. Fetch the file again, or accept the early end with --lenient", path.display()
+    )]
+    Truncated {
+        /// The file.
+        path: PathBuf,
+        /// Where the message's framing begins, in the uncompressed stream.
+        offset: u64,
+        /// Its number, from 1.
+        ordinal: u64,
+        /// Bytes it takes, framing included (2, the length prefix itself, when that is cut).
+        needed: u64,
+        /// Bytes that are there.
+        present: u64,
+    },
+    /// A length prefix of zero with data after it.
+    #[error(
+        "{}: the length prefix of message {ordinal} at offset {offset} is zero, and data follows: no message can be found \
+         from here on. The file is not BinaryFILE, or its prefixes were blanked; get it from its source again", path.display()
+    )]
+    ZeroLength {
+        /// The file.
+        path: PathBuf,
+        /// Where the prefix is, in the uncompressed stream.
+        offset: u64,
+        /// The number that the message would have had, from 1.
+        ordinal: u64,
+    },
+    /// The stream has no bytes at all: a gzip of nothing.
+    #[error("{}: there is nothing in it once decompressed; fetch the file again", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The compressed stream ends before its own end mark.
+    #[error(
+        "{}: the gzip stream ends early, after {offset} bytes of uncompressed data; every whole message before it was \
+         delivered. Fetch the file again, or accept the early end with --lenient", path.display()
+    )]
+    GzipEndsEarly {
+        /// The file.
+        path: PathBuf,
+        /// How many uncompressed bytes came out.
+        offset: u64,
+    },
+    /// The compressed stream is damaged.
+    #[error(
+        "{}: the gzip stream is damaged after {offset} bytes of uncompressed data ({source}); every whole message before \
+         it was delivered. Fetch the file again", path.display()
+    )]
+    GzipDamaged {
+        /// The file.
+        path: PathBuf,
+        /// How many uncompressed bytes came out.
+        offset: u64,
+        /// The decompressor's words.
+        source: Arc<io::Error>,
+    },
+    /// Reading failed.
+    #[error("{}: reading failed at offset {offset} ({source}); check the device that holds it", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// How many uncompressed bytes were read before.
+        offset: u64,
+        /// The system's cause.
+        source: Arc<io::Error>,
+    },
+}
+
+impl FeedError {
+    /// Where it happened, in bytes of the uncompressed stream.
+    pub fn offset(&self) -> u64 {
+        match self {
+            FeedError::Truncated { offset, .. }
+            | FeedError::ZeroLength { offset, .. }
+            | FeedError::GzipEndsEarly { offset, .. }
+            | FeedError::GzipDamaged { offset, .. }
+            | FeedError::Io { offset, .. } => *offset,
+            FeedError::Empty { .. } => 0,
+        }
+    }
+
+    /// Whether it is an early end, which a lenient source takes for the end.
+    pub fn is_early_end(&self) -> bool {
+        matches!(self, FeedError::Truncated { .. } | FeedError::GzipEndsEarly { .. })
+    }
+}

@@ -1,0 +1,259 @@
+//! Opening a capture: plain or gzip, as one stream of bytes.
+//!
+//! Gzip is recognised by its content, never by its name, and read through all its members. Memory is constant whatever
+//! the file's size: nothing is read before it is asked for. A file that cannot be a capture (missing, a directory, empty,
+//! compressed in a way that is not read here) is refused when it is opened, with what to do about it.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Chain, Cursor, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use flate2::bufread::MultiGzDecoder;
+
+/// Bytes of compressed input read at a time.
+const COMPRESSED_BUFFER_LEN: usize = 256 << 10;
+
+/// The first bytes of a gzip member: its magic, then deflate, the only method there is.
+const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 0x08];
+
+/// Compressions that are recognised in order to refuse them: magic, name, the command that undoes it.
+const REFUSED_COMPRESSIONS: [(&[u8], &str, &str); 3] = [
+    (&[0x28, 0xB5, 0x2F, 0xFD], "zstd", "zstd -d"),
+    (&[0xFD, b'7', b'z', b'X', b'Z', 0x00], "xz", "xz -d"),
+    (b"BZh", "bzip2", "bzip2 -d"),
+];
+
+/// How many bytes decide what a file is.
+const HEAD_LEN: usize = 6;
+
+/// Why a capture could not be opened. Each says what was tried, why it failed, and what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// There is no such file.
+    #[error("{}: there is no such file; check the path (the working directory is {})", path.display(), working_directory())]
+    Missing {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The file may not be read.
+    #[error("{}: no permission to read it; check its mode and owner (ls -l), or run as a user who may", path.display())]
+    Permission {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The path names a directory.
+    #[error("{}: this is a directory; name one capture file in it", path.display())]
+    Directory {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The file has no bytes.
+    #[error("{}: the file is empty (0 bytes); fetch it again", path.display())]
+    Empty {
+        /// What was to be opened.
+        path: PathBuf,
+    },
+    /// The file is compressed in a way that is not read here.
+    #[error("{}: this is {name}, which is not read here (plain and gzip are); decompress it first: {command}", path.display())]
+    Compression {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The compression's name.
+        name: &'static str,
+        /// The command that undoes it.
+        command: &'static str,
+    },
+    /// The system refused otherwise.
+    #[error("{}: cannot be opened: {source}; check that the file and its device are sound", path.display())]
+    Io {
+        /// What was to be opened.
+        path: PathBuf,
+        /// The system's cause.
+        source: io::Error,
+    },
+}
+
+fn working_directory() -> String {
+    std::env::current_dir().map_or_else(|cause| format!("not readable: {cause}"), |path| path.display().to_string())
+}
+
+impl InputError {
+    fn io(path: &Path, source: io::Error) -> InputError {
+        let path = path.to_owned();
+        match source.kind() {
+            ErrorKind::NotFound => InputError::Missing { path },
+            ErrorKind::PermissionDenied => InputError::Permission { path },
+            ErrorKind::IsADirectory => InputError::Directory { path },
+            _ => InputError::Io { path, source },
+        }
+    }
+}
+
+/// The file with the bytes that were looked at put back in front.
+type Whole = Chain<Cursor<Vec<u8>>, File>;
+
+enum Reader {
+    Plain(Whole),
+    Gzip(Box<MultiGzDecoder<BufReader<Whole>>>),
+}
+
+/// An open capture: the uncompressed bytes, by [`Read`].
+///
+/// Reads are passed on unbuffered (for gzip, from a buffer of 256 KiB of compressed bytes): ask for large pieces. A gzip
+/// stream that ends early gives everything before its end, then [`ErrorKind::UnexpectedEof`]; one that is damaged gives
+/// [`ErrorKind::InvalidInput`] or [`ErrorKind::InvalidData`].
+pub struct Input {
+    path: PathBuf,
+    reader: Reader,
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Input").field("path", &self.path).field("gzip", &self.is_gzip()).finish()
+    }
+}
+
+impl Input {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// [`InputError`]: missing, not readable, a directory, empty, or another compression than gzip.
+    pub fn open(path: &Path) -> Result<Input, InputError> {
+        let mut file = File::open(path).map_err(|cause| InputError::io(path, cause))?;
+        let metadata = file.metadata().map_err(|cause| InputError::io(path, cause))?;
+        if metadata.is_dir() {
+            return Err(InputError::Directory { path: path.to_owned() });
+        }
+        let mut head = Vec::with_capacity(HEAD_LEN);
+        (&mut file).take(HEAD_LEN as u64).read_to_end(&mut head).map_err(|cause| InputError::io(path, cause))?;
+        if head.is_empty() {
+            return Err(InputError::Empty { path: path.to_owned() });
+        }
+        for (magic, name, command) in REFUSED_COMPRESSIONS {
+            if head.starts_with(magic) {
+                return Err(InputError::Compression { path: path.to_owned(), name, command });
+            }
+        }
+        let gzip = head.starts_with(&GZIP_MAGIC);
+        let whole = Cursor::new(head).chain(file);
+        let reader = if gzip {
+            Reader::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BUFFER_LEN, whole))))
+        } else {
+            Reader::Plain(whole)
+        };
+        Ok(Input { path: path.to_owned(), reader })
+    }
+
+    /// The path it was opened by.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the bytes come out of gzip.
+    pub fn is_gzip(&self) -> bool {
+        matches!(self.reader, Reader::Gzip(_))
+    }
+}
+
+impl Read for Input {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.reader {
+            Reader::Plain(reader) => reader.read(buffer),
+            Reader::Gzip(reader) => reader.read(buffer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).expect("into memory");
+        encoder.finish().expect("into memory")
+    }
+
+    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
+        let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
+        file.write_all(bytes).expect("written");
+        file
+    }
+
+    /// All that can be read, and the kind of error that ended it.
+    fn read_out(path: &Path) -> (Vec<u8>, Option<ErrorKind>) {
+        let mut input = Input::open(path).expect("opens");
+        let mut bytes = Vec::new();
+        let mut buffer = [0u8; 1000];
+        for _ in 0..1_000_000 {
+            match input.read(&mut buffer) {
+                Ok(0) => return (bytes, None),
+                Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+                Err(cause) => return (bytes, Some(cause.kind())),
+            }
+        }
+        panic!("more than {} bytes came out", bytes.len());
+    }
+
+    fn noise(len: u32) -> Vec<u8> {
+        (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    }
+
+    #[test]
+    fn a_plain_file_is_read_as_it_is() {
+        for len in [1, 2, 3, 5, 6, 7, 100_000] {
+            let bytes = noise(len);
+            assert_eq!(read_out(file(&bytes).path()), (bytes, None), "length {len}");
+        }
+    }
+
+    #[test]
+    fn gzip_of_several_members_is_read_through_whatever_its_name() {
+        let bytes = noise(70_000);
+        let members = [gzip(&bytes[..1]), gzip(&bytes[1..40_000]), gzip(b""), gzip(&bytes[40_000..])].concat();
+        let file = file(&members);
+        assert!(Input::open(file.path()).expect("opens").is_gzip());
+        assert_eq!(read_out(file.path()), (bytes, None));
+    }
+
+    #[test]
+    fn a_gzip_that_ends_early_gives_what_is_before_its_end_and_then_an_error() {
+        let bytes = noise(200_000);
+        let whole = gzip(&bytes);
+        for keep in [whole.len() - 1, whole.len() - 8, whole.len() - 9, whole.len() / 2] {
+            let (got, end) = read_out(file(&whole[..keep]).path());
+            assert_eq!(end, Some(ErrorKind::UnexpectedEof), "kept {keep}");
+            assert!(bytes.starts_with(&got) && got.len() > keep / 2, "kept {keep}, got {}", got.len());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_capture_is_refused_with_the_next_step() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let text = |path: &Path| Input::open(path).expect_err("refused").to_string();
+        assert!(text(&directory.path().join("absent")).contains("no such file; check the path"));
+        assert!(text(directory.path()).contains("a directory; name one capture file"));
+        assert!(text(file(b"").path()).contains("empty (0 bytes)"));
+        assert!(text(file(&[0x28, 0xB5, 0x2F, 0xFD, 0]).path()).contains("zstd -d"));
+    }
+
+    #[test]
+    fn a_file_without_permission_says_so() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = file(b"x");
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o000)).expect("mode changed");
+        // The superuser may read any file: there is nothing to refuse then.
+        match Input::open(file.path()) {
+            Err(error) => assert!(error.to_string().contains("no permission to read it"), "{error}"),
+            Ok(_) => assert!(File::open(file.path()).is_ok()),
+        }
+        let denied = InputError::io(file.path(), io::Error::from(ErrorKind::PermissionDenied));
+        assert!(denied.to_string().contains("no permission to read it"));
+    }
+}
