@@ -194,7 +194,7 @@ impl Arbiter {
     /// Declares what has been missing for the hedge time, and lanes that fell silent. Cheap enough for every turn.
     #[inline]
     pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
-        if let Some((since, head_then)) = self.missing
+        while let Some((since, head_then)) = self.missing
             && now.since(since) >= self.config.hedge_ns as i64
         {
             self.give_up_below(head_then, now, delivery);
@@ -261,10 +261,11 @@ impl Arbiter {
         self.hear(run.lane, run.end(), now);
         self.head = self.head.max(run.end());
         let mut next = self.next.expect("entered an epoch");
-        // What is farther ahead than the early store reaches cannot be kept: give up what it waits for, now.
+        // What is farther ahead than the early store reaches cannot be kept: give up as much as makes it fit, now.
         while run.end().0 > next.0 + self.early.capacity() && run.first > next {
             self.counts.early_overflows += 1;
-            self.give_up_below(run.first, now, delivery);
+            let fits_from = Stamp(run.end().0 - self.early.capacity());
+            self.give_up_below(fits_from.min(run.first), now, delivery);
             next = self.next.expect("entered an epoch");
         }
         if run.first > next {
@@ -293,7 +294,7 @@ impl Arbiter {
     fn keep(&mut self, run: Run<'_>, now: Nanos) {
         let mut fresh = 0;
         for (i, line) in run.lines.iter().enumerate() {
-            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line));
+            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, now));
         }
         let counts = &mut self.lanes[lane_index(run.lane)].counts;
         counts.won += fresh;
@@ -322,7 +323,11 @@ impl Arbiter {
     #[inline]
     fn settle(&mut self, now: Nanos, delivery: &mut impl Delivery) {
         let next = self.next.expect("entered an epoch");
-        self.missing = if next < self.head { Some((now, self.head)) } else { None };
+        // A hole is known since the first line beyond it came; without such a line, since now.
+        self.missing = (next < self.head).then(|| match self.early.first_from(next) {
+            Some((held, came)) => (came, held),
+            None => (now, self.head),
+        });
         if self.end == Some(next) && !self.end_told {
             self.end_told = true;
             delivery.on_end(next);
@@ -372,7 +377,7 @@ impl Arbiter {
     /// Declares what is missing at the cursor lost, up to the first line held, at most up to `limit`; then delivers on.
     fn give_up_below(&mut self, limit: Stamp, now: Nanos, delivery: &mut impl Delivery) {
         let next = self.next.expect("entered an epoch");
-        let to = self.early.first_from(next).map_or(limit, |held| held.min(limit));
+        let to = self.early.first_from(next).map_or(limit, |(held, _)| held.min(limit));
         if to > next {
             let cause = if self.lost_until > next { self.cause } else { LossCause::Missing };
             let gap = Gap { first: next, count: to.0 - next.0, cause };

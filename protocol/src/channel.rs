@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use crate::book::{BookEvent, BookState, Books, BooksConfig, Start, StateChange};
 use crate::line::{Epoch, Line, Stamp};
-use crate::record::{InstrumentId, Kind, Record};
+use crate::record::{Flags, InstrumentId, Kind, Record};
 use crate::sequencer::{Exhausted, Sequencer};
 use crate::time::Nanos;
 
@@ -40,6 +40,8 @@ pub struct ChannelWriter {
     is_touched: Vec<bool>,
     digests_sent: u64,
     state_changes: [u64; 5],
+    /// The head of the last record pushed: digests carry its times and venue sequence.
+    last: Record,
 }
 
 impl ChannelWriter {
@@ -54,6 +56,7 @@ impl ChannelWriter {
             is_touched: vec![false; config.books.instruments + 1],
             digests_sent: 0,
             state_changes: [0; 5],
+            last: Record::new(Kind::BOOK_DIGEST, InstrumentId::CHANNEL),
         }
     }
 
@@ -92,6 +95,9 @@ impl ChannelWriter {
             while !self.touched.is_empty() {
                 self.send_digest(now, out)?;
             }
+        }
+        if record.kind != Kind::CONTINUATION {
+            self.last = *record;
         }
         self.put(record, now, out)
     }
@@ -154,7 +160,11 @@ impl ChannelWriter {
                 continue;
             }
             self.is_touched[instrument.index()] = false;
-            if let Some(record) = self.books.digest_record(instrument) {
+            if let Some(mut record) = self.books.digest_record(instrument) {
+                record.ts_event = self.last.ts_event;
+                record.ts_capture = self.last.ts_capture;
+                record.venue_seq = self.last.venue_seq;
+                record.flags = record.flags.with(Flags(self.last.flags.0 & Flags::OWN_TIME.0));
                 self.digests_sent += 1;
                 return self.put(&record, now, out);
             }

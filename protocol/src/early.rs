@@ -1,12 +1,15 @@
 //! The early store: lines that came ahead of the cursor, kept until what is before them comes or is given up.
 
 use crate::line::{Line, Stamp};
+use crate::time::Nanos;
 
 /// A fixed number of lines, the line of sequence s at s modulo the size. Only the own poller writes it.
 pub struct EarlyStore {
     lines: Box<[Line]>,
     /// The stamp of what stands in each place; [`Stamp`] 0 (which no line has) where there is nothing.
     stamps: Box<[Stamp]>,
+    /// When each came.
+    arrived: Box<[Nanos]>,
     mask: u64,
     held: usize,
 }
@@ -23,6 +26,7 @@ impl EarlyStore {
         EarlyStore {
             lines: vec![Line::ZERO; lines].into_boxed_slice(),
             stamps: vec![NOTHING; lines].into_boxed_slice(),
+            arrived: vec![Nanos::ZERO; lines].into_boxed_slice(),
             mask: lines as u64 - 1,
             held: 0,
         }
@@ -45,7 +49,7 @@ impl EarlyStore {
 
     /// Keeps a line. The caller has checked that it is less than [`EarlyStore::capacity`] ahead of the cursor. Returns
     /// whether it is new; the first copy stays.
-    pub fn insert(&mut self, stamp: Stamp, line: &Line) -> bool {
+    pub fn insert(&mut self, stamp: Stamp, line: &Line, now: Nanos) -> bool {
         let place = self.place(stamp);
         if self.stamps[place] == stamp {
             return false;
@@ -53,6 +57,7 @@ impl EarlyStore {
         self.held += usize::from(self.stamps[place] == NOTHING);
         self.stamps[place] = stamp;
         self.lines[place] = *line;
+        self.arrived[place] = now;
         true
     }
 
@@ -74,12 +79,15 @@ impl EarlyStore {
         }
     }
 
-    /// The first stamp at or after `from`, less than a store's length away, that is held.
-    pub fn first_from(&self, from: Stamp) -> Option<Stamp> {
+    /// The first stamp at or after `from`, less than a store's length away, that is held, and when its line came.
+    pub fn first_from(&self, from: Stamp) -> Option<(Stamp, Nanos)> {
         if self.held == 0 {
             return None;
         }
-        (0..self.capacity()).map(|i| from.plus(i)).find(|stamp| self.stamps[self.place(*stamp)] == *stamp)
+        (0..self.capacity())
+            .map(|i| from.plus(i))
+            .find(|stamp| self.stamps[self.place(*stamp)] == *stamp)
+            .map(|stamp| (stamp, self.arrived[self.place(stamp)]))
     }
 
     /// Forgets everything.

@@ -4,7 +4,7 @@
 //! of one feed give the same number to the same update.
 
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
-use crate::record::{InstrumentId, Record};
+use crate::record::{InstrumentId, Kind, Record};
 use crate::time::Nanos;
 
 /// The 48 bits of the sequence number are used up: the publisher stops, and starts again in a new epoch.
@@ -46,7 +46,7 @@ impl Sequencer {
     }
 
     /// Fills in `instrument_seq` and `ts_publish` and seals the line. `ts_publish` never goes back within the epoch,
-    /// whatever `now` does.
+    /// whatever `now` does. (A Continuation has payload where other records have their times, and keeps it.)
     ///
     /// # Errors
     /// [`Exhausted`], and nothing has changed.
@@ -58,7 +58,9 @@ impl Sequencer {
         }
         self.last_publish = self.last_publish.max(now);
         let mut record = *record;
-        record.ts_publish.set(self.last_publish.low());
+        if record.kind != Kind::CONTINUATION {
+            record.ts_publish.set(self.last_publish.low());
+        }
         record.instrument_seq.set(self.count(record.instrument_id()));
         self.next = stamp.plus(1);
         Ok((stamp, Line::seal(record, stamp)))
@@ -87,7 +89,6 @@ impl Sequencer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Kind;
 
     fn seal(sequencer: &mut Sequencer, instrument: u32, now: u64) -> Record {
         sequencer.seal(&Record::new(Kind::ADD, InstrumentId(instrument)), Nanos(now)).expect("not exhausted").1.record
@@ -110,6 +111,16 @@ mod tests {
         let times: Vec<u32> =
             [10, 12, 11, 13].into_iter().map(|now| seal(&mut sequencer, 1, now).ts_publish.get()).collect();
         assert_eq!(times, [10, 12, 12, 13]);
+    }
+
+    #[test]
+    fn the_payload_of_a_continuation_is_left_alone() {
+        let mut sequencer = Sequencer::new(Epoch(1), 1);
+        let head = Record::new(Kind::DEFINITION, InstrumentId(1));
+        let sent = Record::continuation(&head, &[0xEE; 40]);
+        let (_, line) = sequencer.seal(&sent, Nanos(5)).expect("not exhausted");
+        assert_eq!(line.record.payload(), &[0xEE; 40]);
+        assert_eq!(line.record.instrument_seq.get(), 1);
     }
 
     #[test]

@@ -1,6 +1,33 @@
-//! To come.
+//! The publishing side of Bookcast: from a venue's feed to lines in a ring, and out on every lane.
+//!
+//! ```text
+//!  capture ─► FeedSource ─► Venue ─► ChannelWriter ─► RingWriter ─► lanes
+//!             messages      records  lines, digests    shared memory  UDP, …
+//! ```
+//!
+//! - [`feed`], [`input`], [`date`]: messages out of captures, and the dates that feeds leave out.
+//! - [`itch`]: Nasdaq TotalView-ITCH 5.0. Each venue is one folder that implements [`venue::Venue`].
+//! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
+//! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
+//! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
+//!
+//! Left out: recovery. The loop waits for no subscriber and knows of none.
+
 #![forbid(unsafe_code)]
+
+pub mod config;
 pub mod date;
+pub mod drive;
+pub mod epoch;
 pub mod feed;
 pub mod input;
 pub mod itch;
+pub mod pace;
+pub mod pin;
+pub mod pipeline;
+pub mod publisher;
+pub mod turns;
+pub mod venue;
+
+pub use pipeline::Pipeline;
+pub use publisher::Publisher;

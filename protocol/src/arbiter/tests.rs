@@ -1,1 +1,356 @@
+use super::*;
+use crate::record::{InstrumentId, Kind, Record};
 
+const EPOCH: Epoch = Epoch(1);
+
+fn stamp(sequence: u64) -> Stamp {
+    Stamp::new(EPOCH, SequenceNumber(sequence))
+}
+
+fn line(at: Stamp) -> Line {
+    let mut record = Record::new(Kind::ADD, InstrumentId(1));
+    record.order_id.set(at.0);
+    Line::seal(record, at)
+}
+
+fn lines(first: Stamp, count: u64) -> Vec<Line> {
+    (0..count).map(|i| line(first.plus(i))).collect()
+}
+
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+enum Seen {
+    Joined(Stamp),
+    Lines(u64, u64),
+    Gap(u64, u64, LossCause),
+    Epoch(u16, u16),
+    Silent(u16),
+    End(u64),
+}
+
+/// Notes what is delivered, and checks that each line is the one its stamp says.
+#[derive(Default)]
+struct Notes {
+    seen: Vec<Seen>,
+}
+
+impl Delivery for Notes {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+        for (i, line) in lines.iter().enumerate() {
+            assert!(line.verifies(first.plus(i as u64)));
+        }
+        let (first, count) = (first.sequence().0, lines.len() as u64);
+        if let Some(Seen::Lines(start, len)) = self.seen.last_mut()
+            && *start + *len == first
+        {
+            *len += count;
+        } else {
+            self.seen.push(Seen::Lines(first, count));
+        }
+    }
+    fn on_gap(&mut self, gap: Gap) {
+        self.seen.push(Seen::Gap(gap.first.sequence().0, gap.count, gap.cause));
+    }
+    fn on_joined(&mut self, at: Stamp) {
+        self.seen.push(Seen::Joined(at));
+    }
+    fn on_epoch(&mut self, from: Epoch, to: Epoch) {
+        self.seen.push(Seen::Epoch(from.0, to.0));
+    }
+    fn on_publish_time(&mut self, _: Nanos) {}
+    fn on_lane_silent(&mut self, lane: Lane, _: Nanos) {
+        self.seen.push(Seen::Silent(lane.0.get()));
+    }
+    fn on_end(&mut self, at: Stamp) {
+        self.seen.push(Seen::End(at.sequence().0));
+    }
+}
+
+struct Bench {
+    arbiter: Arbiter,
+    notes: Notes,
+}
+
+impl Bench {
+    fn new(paths: usize, early_lines: usize) -> Bench {
+        let config = ArbiterConfig { paths, early_lines, hedge_ns: 100, lane_silent_ns: 10_000 };
+        Bench { arbiter: Arbiter::new(config), notes: Notes::default() }
+    }
+
+    fn run(&mut self, now: u64, lane: u16, first: Stamp, count: u64) {
+        let lines = lines(first, count);
+        let run = Run { lane: Lane::new(lane), first, lines: &lines, publish_time: None };
+        self.arbiter.sink(Nanos(now), &mut self.notes).on_run(run);
+    }
+
+    fn position(&mut self, now: u64, next: Stamp, ended: bool) {
+        let position = Position { lane: Lane::new(0), next, publish_time: None, ended };
+        self.arbiter.sink(Nanos(now), &mut self.notes).on_position(position);
+    }
+
+    fn timeout(&mut self, now: u64) {
+        self.arbiter.on_timeout(Nanos(now), &mut self.notes);
+    }
+
+    /// What was seen since the last call.
+    fn seen(&mut self) -> Vec<Seen> {
+        std::mem::take(&mut self.notes.seen)
+    }
+}
+
+#[test]
+fn a_packet_wholly_below_the_cursor_is_a_duplicate() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 5);
+    b.run(1, 0, stamp(2), 2);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 5)]);
+    assert_eq!(b.arbiter.lane_counts(Lane::new(0)), LaneCounts { won: 5, duplicates: 2, ..LaneCounts::default() });
+    assert_eq!(b.arbiter.next_timeout(), Some(Nanos(10_001)), "nothing is missing; only silence is waited for");
+}
+
+#[test]
+fn a_partial_overlap_delivers_the_rest() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 5);
+    b.run(1, 0, stamp(4), 5);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 8)]);
+}
+
+#[test]
+fn copies_of_two_lanes_are_delivered_once() {
+    let mut b = Bench::new(2, 16);
+    for first in [1, 4, 7] {
+        b.run(first, 0, stamp(first), 3);
+        b.run(first + 1, 1, stamp(first), 3);
+    }
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 9)]);
+    assert_eq!(b.arbiter.lane_counts(Lane::new(1)).duplicates, 9);
+}
+
+#[test]
+fn reordered_packets_within_the_hedge_time_are_put_in_order_without_a_gap() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 1);
+    b.run(10, 0, stamp(3), 1);
+    b.timeout(99);
+    assert_eq!(b.arbiter.next_timeout(), Some(Nanos(110)));
+    b.run(100, 0, stamp(2), 1);
+    b.timeout(1_000);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 3)]);
+    assert_eq!(b.arbiter.counts().gaps, 0);
+}
+
+#[test]
+fn what_is_missing_after_the_hedge_time_is_named_in_order() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 1);
+    b.run(10, 0, stamp(4), 2);
+    b.run(20, 0, stamp(8), 1);
+    b.timeout(110);
+    assert_eq!(
+        b.seen(),
+        [Seen::Joined(stamp(1)), Seen::Lines(1, 1), Seen::Gap(2, 2, LossCause::Missing), Seen::Lines(4, 2)]
+    );
+    b.timeout(119);
+    assert_eq!(b.seen(), [], "the second hole has a hedge time of its own, from when it was first known");
+    b.timeout(120);
+    assert_eq!(b.seen(), [Seen::Gap(6, 2, LossCause::Missing), Seen::Lines(8, 1)]);
+    b.run(300, 1, stamp(2), 1);
+    assert_eq!(b.seen(), [], "what was declared lost stays lost");
+}
+
+#[test]
+fn the_loss_of_the_last_packet_shows_in_the_heartbeat() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 3);
+    b.position(50, stamp(5), false);
+    assert_eq!(b.arbiter.lag(), 1);
+    b.timeout(150);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 3), Seen::Gap(4, 1, LossCause::Missing)]);
+}
+
+#[test]
+fn the_end_is_told_once_and_after_what_is_missing_before_it() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 3);
+    b.position(50, stamp(5), true);
+    b.position(60, stamp(5), true);
+    b.timeout(150);
+    b.position(160, stamp(5), true);
+    let expected =
+        [Seen::Joined(stamp(1)), Seen::Lines(1, 3), Seen::Gap(4, 1, LossCause::Missing), Seen::End(5)];
+    assert_eq!(b.seen(), expected);
+    b.timeout(1_000_000);
+    assert_eq!(b.seen(), [], "after the end, silence is no news");
+}
+
+#[test]
+fn an_early_store_that_is_full_gives_up_the_oldest_hole_at_once() {
+    let mut b = Bench::new(1, 8);
+    b.run(0, 0, stamp(1), 1);
+    b.run(1, 0, stamp(3), 2);
+    b.run(2, 0, stamp(12), 4);
+    assert_eq!(
+        b.seen(),
+        [
+            Seen::Joined(stamp(1)),
+            Seen::Lines(1, 1),
+            Seen::Gap(2, 1, LossCause::Missing),
+            Seen::Lines(3, 2),
+            Seen::Gap(5, 3, LossCause::Missing)
+        ],
+        "8 to 11 may still come: 12 to 15 fit"
+    );
+    b.run(3, 0, stamp(8), 1);
+    b.run(3, 0, stamp(40), 20);
+    assert_eq!(
+        b.seen(),
+        [
+            Seen::Lines(8, 1),
+            Seen::Gap(9, 3, LossCause::Missing),
+            Seen::Lines(12, 4),
+            Seen::Gap(16, 24, LossCause::Missing),
+            Seen::Lines(40, 20)
+        ],
+        "a run longer than the store is taken as it is"
+    );
+    assert_eq!(b.arbiter.counts().early_overflows, 4);
+}
+
+#[test]
+fn a_lane_that_says_it_lost_lines_is_believed_at_once_when_it_is_the_only_one() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 1);
+    b.arbiter.sink(Nanos(5), &mut b.notes).on_loss(Lane::new(0), stamp(2), 10, LossCause::Lapped);
+    b.run(5, 0, stamp(12), 1);
+    assert_eq!(
+        b.seen(),
+        [Seen::Joined(stamp(1)), Seen::Lines(1, 1), Seen::Gap(2, 10, LossCause::Lapped), Seen::Lines(12, 1)]
+    );
+}
+
+#[test]
+fn a_lane_that_lost_lines_waits_for_the_others_when_there_are_others() {
+    let mut b = Bench::new(2, 16);
+    b.run(0, 0, stamp(1), 1);
+    b.arbiter.sink(Nanos(5), &mut b.notes).on_loss(Lane::new(0), stamp(2), 2, LossCause::Lapped);
+    b.run(6, 0, stamp(4), 1);
+    b.run(50, 1, stamp(2), 2);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 4)]);
+}
+
+#[test]
+fn a_new_epoch_ends_the_old_one_and_old_lines_are_dropped() {
+    let mut b = Bench::new(2, 16);
+    let new = |sequence| Stamp::new(Epoch(2), SequenceNumber(sequence));
+    b.run(0, 0, stamp(26_941_144), 2);
+    b.run(1, 0, stamp(26_941_148), 1);
+    b.run(2, 0, new(1), 2);
+    b.run(3, 1, stamp(26_941_146), 2);
+    assert_eq!(
+        b.seen(),
+        [
+            Seen::Joined(stamp(26_941_144)),
+            Seen::Lines(26_941_144, 2),
+            Seen::Gap(26_941_146, 2, LossCause::Missing),
+            Seen::Lines(26_941_148, 1),
+            Seen::Epoch(1, 2),
+            Seen::Lines(1, 2)
+        ]
+    );
+    assert_eq!(b.arbiter.lane_counts(Lane::new(1)).old_epoch, 2);
+}
+
+#[test]
+fn an_epoch_whose_first_lines_are_lost_names_them() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(1), 1);
+    b.run(10, 0, Stamp::new(Epoch(2), SequenceNumber(4)), 1);
+    b.timeout(110);
+    assert_eq!(
+        b.seen(),
+        [
+            Seen::Joined(stamp(1)),
+            Seen::Lines(1, 1),
+            Seen::Epoch(1, 2),
+            Seen::Gap(1, 3, LossCause::Missing),
+            Seen::Lines(4, 1)
+        ]
+    );
+}
+
+#[test]
+fn a_silent_lane_is_told_once_until_it_speaks_again() {
+    let mut b = Bench::new(2, 16);
+    b.run(0, 1, stamp(1), 1);
+    b.timeout(9_999);
+    b.timeout(10_000);
+    b.timeout(20_000);
+    b.run(20_001, 1, stamp(2), 1);
+    b.timeout(30_001);
+    assert_eq!(
+        b.seen(),
+        [Seen::Joined(stamp(1)), Seen::Lines(1, 1), Seen::Silent(1), Seen::Lines(2, 1), Seen::Silent(1)]
+    );
+}
+
+/// A stream cut into packets of random length is sent on random lanes with loss, duplication and reordering. Whatever
+/// comes out must be: every line exactly once in order, or named exactly once in a gap that nothing delivered overlaps.
+#[test]
+fn every_line_is_delivered_or_named_exactly_once_whatever_the_network_does() {
+    for seed in 1..=400u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) % below
+        };
+        let lanes = 1 + random(3);
+        let (total, loss) = (400, random(30));
+        let mut packets: Vec<(u64, u16, u64, u64)> = Vec::new();
+        for lane in 0..lanes {
+            let mut first = 1;
+            while first <= total {
+                let count = (1 + random(7)).min(total + 1 - first);
+                for _ in 0..1 + u64::from(random(20) == 0) {
+                    if random(100) >= loss {
+                        packets.push((first * 10 + random(1 + lane * 400), lane as u16, first, count));
+                    }
+                }
+                first += count;
+            }
+        }
+        packets.sort_unstable();
+        let mut b = Bench::new(lanes as usize, 64);
+        b.position(0, stamp(1), false);
+        let mut now = 0;
+        for (time, lane, first, count) in packets {
+            now = time;
+            b.timeout(now);
+            b.run(now, lane, stamp(first), count);
+        }
+        b.position(now, stamp(total + 1), true);
+        b.timeout(now + 100);
+        b.timeout(now + 200);
+        assert_eq!(b.arbiter.lag(), 0, "seed {seed}: every hole was known, so each has had its time");
+        let (mut next, mut named) = (1, 0);
+        for seen in b.seen() {
+            match seen {
+                Seen::Joined(at) => assert_eq!(at, stamp(1), "seed {seed}"),
+                Seen::Lines(first, count) | Seen::Gap(first, count, _) => {
+                    assert_eq!(first, next, "seed {seed}");
+                    assert!(count > 0, "seed {seed}");
+                    next = first + count;
+                    named += if matches!(seen, Seen::Gap(..)) { count } else { 0 };
+                }
+                Seen::End(at) => assert_eq!(at, total + 1, "seed {seed}"),
+                Seen::Silent(_) => {}
+                Seen::Epoch(..) => panic!("seed {seed}: no epoch changed"),
+            }
+        }
+        assert_eq!(next, total + 1, "seed {seed}: everything is accounted for");
+        let counts = b.arbiter.counts();
+        assert_eq!((counts.delivered, counts.lost), (total - named, named), "seed {seed}");
+        assert!(loss > 0 || named == 0 || counts.early_overflows > 0 || lanes > 1, "seed {seed}: {named} lost");
+    }
+}

@@ -11,7 +11,12 @@ use protocol::run::{Position, Run, RunSink};
 /// # Errors
 /// [`Refused`]: nothing was handed up.
 #[inline]
-pub(crate) fn hand_up<S: RunSink>(bytes: &[u8], channel: ChannelId, timed: bool, sink: &mut S) -> Result<usize, Refused> {
+pub(crate) fn hand_up<S: RunSink>(
+    bytes: &[u8],
+    channel: ChannelId,
+    timed: bool,
+    sink: &mut S,
+) -> Result<usize, Refused> {
     let packet = decode(bytes, channel)?;
     let publish_time = timed.then(|| packet.header.time());
     let lane = packet.header.lane;

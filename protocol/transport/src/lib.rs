@@ -1,10 +1,17 @@
 //! How lines move: shared memory, UDP multicast, an in-process link, and a fault injector around any of them.
 
+pub mod clock;
+pub mod counters;
 mod datagram;
 pub mod fault;
 pub mod link;
 mod slots;
 pub mod udp;
 mod lane;
+mod memory;
+pub mod ring;
+pub mod shm;
 
 pub use lane::{LaneRx, LaneTx};
+pub use ring::RingWriter;
+pub use memory::{Pages, RingMemory, SharedWord};

@@ -128,12 +128,7 @@ impl LinkTx {
             dropped: 0,
         }));
         self.queues.push(Rc::clone(&queue));
-        LinkRx {
-            channel: self.channel,
-            delay_ns: self.options.delay_ns,
-            queue,
-            counters: LinkRxCounters::default(),
-        }
+        LinkRx { channel: self.channel, delay_ns: self.options.delay_ns, queue, counters: LinkRxCounters::default() }
     }
 
     /// What it has done so far.
@@ -158,9 +153,7 @@ impl LinkTx {
 
 impl LaneTx for LinkTx {
     fn flush(&mut self, ring: &RingWriter, now: Nanos) -> usize {
-        // Lines put and not yet flushed have taken their places too, so the ring's reach counts from `next`.
-        let oldest = ring.next().sequence().0.saturating_sub(ring.capacity() as u64);
-        let behind = oldest.saturating_sub(self.cursor.sequence().0);
+        let behind = ring.oldest().sequence().0.saturating_sub(self.cursor.sequence().0);
         self.counters.lines_skipped += behind;
         self.cursor = self.cursor.plus(behind);
         let mut sent = 0;

@@ -102,7 +102,8 @@ mod tests {
         let mut slots = Slots::new(2);
         let (a, b) = (slots.take().expect("two slots"), slots.take().expect("two slots"));
         assert_eq!(slots.take(), None);
-        let head = Head { lane: Lane::new(1), next: first.plus(MAX_LINES as u64), publish_time: Nanos(9), ended: false };
+        let head =
+            Head { lane: Lane::new(1), next: first.plus(MAX_LINES as u64), publish_time: Nanos(9), ended: false };
         slots.write(a, channel, head, (&lines[..20], &lines[20..]));
         slots.copy(a, b);
         slots.bytes_mut(a)[100] ^= 1;

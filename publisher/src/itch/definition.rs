@@ -52,10 +52,8 @@ impl Text {
 
     /// A line, unless the value is blank.
     fn code(&mut self, key: &str, value: &[u8]) {
-        let value = value.trim_ascii_end();
-        if value.is_empty() {
-            return;
-        }
+        let Some(last) = value.iter().rposition(|byte| *byte != b' ') else { return };
+        let value = &value[..=last];
         self.push_all(key.as_bytes());
         self.push(b'=');
         for &byte in value {
@@ -118,9 +116,14 @@ mod tests {
 
     #[test]
     fn hostile_bytes_end_no_line_and_fit() {
-        let bytes = [b'\n'; 39];
-        let directory = StockDirectory::ref_from_bytes(&bytes).expect("39 bytes");
-        assert_eq!(Text::of_symbol("XNAS", &directory.stock).bytes(), b"venue=XNAS\ntype=equity\ncurrency=USD\n");
+        assert_eq!(
+            Text::of_symbol("XNAS", &super::super::messages::Text(*b"A\nb=c\\  ")).bytes(),
+            b"symbol=A\\x0Ab=c\\x5C\nvenue=XNAS\ntype=equity\ncurrency=USD\n"
+        );
+        assert_eq!(
+            Text::of_symbol("XNAS", &super::super::messages::Text(*b"        ")).bytes(),
+            b"venue=XNAS\ntype=equity\ncurrency=USD\n"
+        );
         let bytes = [0xFEu8; 39];
         let directory = StockDirectory::ref_from_bytes(&bytes).expect("39 bytes");
         let text = Text::of_directory(&"V".repeat(16), directory);

@@ -33,4 +33,4 @@ pub mod status;
 pub use decode::{Rejected, decode};
 pub use framing::{BinaryFile, FramingOptions};
 pub use messages::Message;
-pub use normalise::{Counters, Normaliser, NormaliserOptions};
+pub use normalise::{Counters, Market, Normaliser, NormaliserOptions};

@@ -9,7 +9,6 @@
 //! eight that is 128 bytes for the latest line (two cache lines, so that the adjacent-line prefetcher does not pull
 //! line 0 along), then 64 bytes a line.
 
-use std::marker::PhantomData;
 use std::sync::atomic::Ordering;
 
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
@@ -354,7 +353,7 @@ struct PendingBeat {
 pub struct ReaderCore<M, L, const W: usize> {
     memory: M,
     shape: RingShape,
-    hedge_ns: u64,
+    hedge_ns: i64,
     /// Where to begin, until that has been settled.
     start: Option<StartAt>,
     /// The stamp of the next line to hand up.
@@ -381,7 +380,6 @@ pub struct ReaderCore<M, L, const W: usize> {
     mark: (Stamp, Nanos),
     counts: ReaderCounts,
     batch: [L; BATCH_LINES],
-    line: PhantomData<L>,
 }
 
 impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
@@ -392,7 +390,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
         ReaderCore {
             memory,
             shape,
-            hedge_ns,
+            hedge_ns: hedge_ns.min(i64::MAX as u64) as i64,
             start: Some(start),
             cursor: first,
             head: first,
@@ -409,7 +407,6 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             mark: (first, Nanos::ZERO),
             counts: ReaderCounts::default(),
             batch: [L::ZERO; BATCH_LINES],
-            line: PhantomData,
         }
     }
 
@@ -475,16 +472,20 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
 
     /// Lines known to have been written come first: nothing newer matters until they are read.
     fn poll_backlog<S: RingSink<L>>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
-        let end = match self.pending {
-            Some(pending) if pending.next > self.cursor => pending.next.min(self.head),
-            _ => self.head,
-        };
-        let mut count = self.read_places(end, None, now, limit, sink);
+        let mut count = self.read_places(self.backlog_end(), None, now, limit, sink);
         if count == 0 {
             count = self.wait_or_lose(now, limit, sink);
         }
         self.settle_beat(sink);
         count
+    }
+
+    /// How far to read at once: up to a heartbeat that waits, else to the head.
+    fn backlog_end(&self) -> Stamp {
+        match self.pending {
+            Some(pending) if pending.next > self.cursor => pending.next.min(self.head),
+            _ => self.head,
+        }
     }
 
     /// Decides where to begin. `false` if the latest line is not believable just now: to be tried again.
@@ -582,7 +583,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             self.pending = Some(PendingBeat { next: stamp, beat, not_before: self.unchanged_at });
         }
         if count == 0 && self.cursor < self.head {
-            count = self.read_places(self.head, None, now, limit, sink);
+            count = self.read_places(self.backlog_end(), None, now, limit, sink);
             if count == 0 {
                 count = self.wait_or_lose(now, limit, sink);
             }
@@ -621,7 +622,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             self.lose(Stamp(self.head.0 - self.shape.capacity / 2), LossCause::Lapped, sink);
         } else if !self.confirms(self.cursor) {
             let since = *self.waiting_since.get_or_insert(now);
-            if now.since(since) < self.hedge_ns as i64 {
+            if now.since(since) < self.hedge_ns {
                 return 0;
             }
             let mut to = self.cursor.plus(1);
@@ -630,7 +631,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             }
             self.lose(to, LossCause::Unverified, sink);
         }
-        self.read_places(self.head, None, now, limit, sink)
+        self.read_places(self.backlog_end(), None, now, limit, sink)
     }
 
     /// Names the lines from the cursor to `to` as lost, and goes on from there.
@@ -771,3 +772,6 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
         L::from_words(words)
     }
 }
+
+#[cfg(test)]
+mod tests;

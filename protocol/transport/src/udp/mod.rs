@@ -155,7 +155,9 @@ impl BufferSize {
 #[derive(Debug, thiserror::Error)]
 pub enum UdpError {
     /// The group is no multicast address.
-    #[error("{group} is not a multicast group: choose one in 224.0.0.0 to 239.255.255.255, for private use in 239.0.0.0/8")]
+    #[error(
+        "{group} is not a multicast group: choose one in 224.0.0.0 to 239.255.255.255, for private use in 239.0.0.0/8"
+    )]
     NotMulticast {
         /// The address given as group.
         group: Ipv4Addr,
@@ -167,7 +169,9 @@ pub enum UdpError {
         group: Ipv4Addr,
     },
     /// No interface has that name or address.
-    #[error("no network interface {asked} with an IPv4 address on this host: give the name or the address of one of {known}")]
+    #[error(
+        "no network interface {asked} with an IPv4 address on this host: give the name or the address of one of {known}"
+    )]
     NoSuchInterface {
         /// The interface asked for.
         asked: Interface,
@@ -191,7 +195,9 @@ pub enum UdpError {
         source: io::Error,
     },
     /// The MTU does not fit.
-    #[error("mtu {mtu} does not work on interface {interface}: set it between {least} (one line a packet) and {most}, the interface's own")]
+    #[error(
+        "mtu {mtu} does not work on interface {interface}: set it between {least} (one line a packet) and {most}, the interface's own"
+    )]
     Mtu {
         /// The MTU asked for, in bytes.
         mtu: u32,
@@ -304,6 +310,18 @@ mod tests {
         assert_eq!("127.0.0.1".parse(), Ok(Interface::LOOPBACK));
         assert_eq!("eth0".parse(), Ok(Interface::Name("eth0".to_owned())));
         assert_eq!(Interface::LOOPBACK.to_string(), "127.0.0.1");
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_told_with_its_cause_and_the_next_step() {
+        let options = options([239, 255, 0, 1]);
+        let text = |errno| options.failed("bind", io::Error::from_raw_os_error(errno)).to_string();
+        for errno in [libc::EACCES, libc::EADDRINUSE, libc::ENODEV] {
+            let cause = io::Error::from_raw_os_error(errno).to_string();
+            assert!(text(errno).contains("239.255.0.1:4000") && text(errno).contains(&cause), "{}", text(errno));
+        }
+        assert!(text(libc::EACCES).contains("no permission to bind") && text(libc::EACCES).contains("below 1024"));
+        assert!(text(libc::EADDRINUSE).contains("choose another port") && text(libc::ENODEV).contains("cannot bind"));
     }
 
     #[test]

@@ -101,10 +101,7 @@ impl UdpRx {
         step("set the receive buffer", socket.set_recv_buffer_size(options.receive_buffer))?;
         let granted =
             socket.recv_buffer_size().map_err(|source| options.failed("read the receive buffer's size", source))?;
-        step(
-            "ask for the kernel's drop counter",
-            set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1),
-        )?;
+        step("ask for the kernel's drop counter", set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1))?;
         // By default Linux hands a socket the packets of every group and interface that any program of this host joined.
         step("restrict the socket to its own group", socket.set_multicast_all_v4(false))?;
         // Bound to the group and not to a local address: unicast to the port is not for this socket.

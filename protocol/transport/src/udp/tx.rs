@@ -85,12 +85,10 @@ impl UdpTx {
         step("set the multicast TTL", socket.set_multicast_ttl_v4(options.ttl.into()))?;
         // Subscribers on this very host are among the receivers.
         step("loop multicast back to this host", socket.set_multicast_loop_v4(true))?;
-        step(
-            "forbid fragments",
-            set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
-        )?;
+        step("forbid fragments", set_option(&socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO))?;
         step("set the send buffer", socket.set_send_buffer_size(SEND_BUFFER))?;
-        let granted = socket.send_buffer_size().map_err(|source| options.failed("read the send buffer's size", source))?;
+        let granted =
+            socket.send_buffer_size().map_err(|source| options.failed("read the send buffer's size", source))?;
         // Connected, the kernel finds the route once and not for each packet.
         step("connect the socket", socket.connect(&options.destination().into()))?;
 
@@ -146,9 +144,7 @@ impl UdpTx {
             self.cursor.epoch(),
             ring.epoch()
         );
-        // Lines put and not yet flushed have taken their places too, so the ring's reach counts from `next`.
-        let oldest = ring.next().sequence().0.saturating_sub(ring.capacity() as u64);
-        let behind = oldest.saturating_sub(self.cursor.sequence().0);
+        let behind = ring.oldest().sequence().0.saturating_sub(self.cursor.sequence().0);
         self.counters.lines_skipped += behind;
         self.cursor.plus(behind)
     }
@@ -188,7 +184,12 @@ impl UdpTx {
         // SAFETY: `messages` holds `count` headers, each pointing to its pieces (above), each piece to a header of this
         // lane or to lines that the caller vouches for. sendmmsg reads them and writes msg_len only.
         let taken = unsafe {
-            libc::sendmmsg(self.socket.as_raw_fd(), messages, count as libc::c_uint, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            libc::sendmmsg(
+                self.socket.as_raw_fd(),
+                messages,
+                count as libc::c_uint,
+                libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL,
+            )
         };
         let taken = usize::try_from(taken).unwrap_or_else(|_| {
             match io::Error::last_os_error().raw_os_error() {

@@ -1,0 +1,362 @@
+//! The `publisher` command.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use protocol::line::Epoch;
+use protocol::record::{ChannelId, Lane};
+use publisher::config::Config;
+use publisher::date::session_date;
+use publisher::drive::{Ending, drive};
+use publisher::input::Input;
+use publisher::itch::{BinaryFile, FramingOptions, Market, Normaliser, NormaliserOptions};
+use publisher::pace::Schedule;
+use publisher::pipeline::Pipeline;
+use publisher::publisher::{Publisher, PublisherConfig};
+use serde_json::json;
+use transport::clock::{Clock, IdleStrategy};
+use transport::shm::{self, RingOptions};
+use transport::udp::UdpTx;
+use transport::{LaneTx, RingWriter};
+
+/// Publishes a market-data feed: into shared memory for this host, and by UDP multicast beside it.
+#[derive(Parser)]
+#[command(version, about, after_help = "\
+Examples:
+  publisher check-config itch.toml      say what is wrong with a configuration, and what it means
+  publisher run itch.toml               publish
+  publisher counters itch               what a running publisher has done so far
+  publisher channels                    which channels this host's shared memory holds
+
+A configuration, with everything that must be said and some that may be:
+  [channel]
+  name = \"itch\"
+  [feed]
+  path = \"12302019.NASDAQ_ITCH50.gz\"
+  pace = { speed = 1.0 }               # or { rate = 100000.0 } messages a second, or \"max\"
+  [udp]                                # leave out for shared memory alone
+  group = \"239.255.7.1\"
+  port = 30001
+  interface = \"127.0.0.1\"
+  [run]
+  core = 1")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Publish what a configuration says, until the feed ends or Ctrl-C.
+    Run {
+        /// The TOML file.
+        config: PathBuf,
+        /// Publish in this epoch, instead of raising the one kept in the state directory.
+        #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+        epoch: Option<u16>,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check a configuration and say what it means, without publishing.
+    CheckConfig {
+        /// The TOML file.
+        config: PathBuf,
+        /// Print it as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show the counters of a running publisher.
+    Counters {
+        /// The channel's name.
+        name: String,
+        /// Which path of the channel.
+        #[arg(long, default_value_t = 0)]
+        lane: u16,
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the channels in this host's shared memory.
+    Channels {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Run { config, epoch, json } => run(&config, epoch.map(Epoch), json),
+        Command::CheckConfig { config, json } => check_config(&config, json),
+        Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
+        Command::Channels { json } => channels(json),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("publisher: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error>;
+type ItchPipeline = Pipeline<BinaryFile<Input>, Normaliser>;
+
+fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let input = Input::open(&config.feed.path)?;
+    let date = session_date(config.feed.date.as_deref(), None, &config.feed.path)?;
+    let epoch = match epoch {
+        Some(epoch) => epoch,
+        None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
+    };
+    let source = BinaryFile::new(input, FramingOptions { lenient: config.feed.lenient });
+    let market = Market::from_venue(&config.feed.market).ok_or("the market was checked with the configuration")?;
+    let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);
+    let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
+    let first = pipeline.peek()?;
+
+    let ring = RingWriter::create(&RingOptions {
+        dir: config.ring.directory.clone(),
+        ..RingOptions::new(
+            &config.channel.name,
+            ChannelId::new(config.channel.id),
+            Lane::new(config.channel.lane),
+            epoch,
+            config.ring.lines,
+        )
+    })?;
+    eprintln!(
+        "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {:?} pages",
+        config.feed.path.display(),
+        config.channel.name,
+        config.channel.lane,
+        epoch.0,
+        ring.capacity(),
+        ring.pages()
+    );
+    let clock = Clock::calibrate();
+    let schedule = Schedule {
+        pace: config.feed.pace,
+        // Time for subscribers that wait for this publisher to find it before the first line.
+        start_ns: clock.now().plus(200_000_000).0,
+        first_ns: first.map_or(0, |due| due.time.0),
+    };
+    let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };
+    match &config.udp {
+        None => finish(&config, pipeline, ring, (), loop_config, clock, &stop, as_json),
+        Some(udp) => {
+            let lane = UdpTx::open(&udp.options(), &ring)?;
+            finish(&config, pipeline, ring, lane, loop_config, clock, &stop, as_json)
+        }
+    }
+}
+
+/// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
+#[allow(clippy::too_many_arguments)]
+fn finish<L: LaneTx + Send>(
+    config: &Config,
+    pipeline: ItchPipeline,
+    ring: RingWriter,
+    lanes: L,
+    loop_config: PublisherConfig,
+    clock: Clock,
+    stop: &AtomicBool,
+    as_json: bool,
+) -> Result<(), Failure> {
+    let name = config.channel.name.clone();
+    let ring_path = ring.path().map(Path::to_owned);
+    let idle = if config.run.yield_when_idle { IdleStrategy::Yield } else { IdleStrategy::Spin };
+    let publisher = Publisher::new(pipeline, ring, lanes, loop_config);
+    let (publisher, outcome) = std::thread::scope(|scope| {
+        let worker = scope.spawn(move || {
+            if let Some(core) = config.run.core
+                && let Err(error) = publisher::pin::pin(core)
+            {
+                eprintln!("publisher: not pinned: {error}");
+            }
+            let mut publisher = publisher;
+            let outcome = drive(&mut publisher, clock, idle, stop, config.run.linger_ms * 1_000_000);
+            (publisher, outcome)
+        });
+        let mut shown = Instant::now();
+        while !worker.is_finished() {
+            std::thread::sleep(Duration::from_millis(50));
+            if shown.elapsed() >= Duration::from_secs(2) && ring_path.is_some() {
+                shown = Instant::now();
+                let directory = ring_path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new("."));
+                if let Ok(counters) = shm::read_counters_in(directory, &name, Lane::new(config.channel.lane)) {
+                    let line: Vec<String> = counters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+                    eprintln!("{}", line.join(", "));
+                }
+            }
+        }
+        worker.join().expect("the loop does not panic; if it did, its message stands above")
+    });
+    let stats = publisher.stats();
+    let venue = publisher.pipeline().venue().counters();
+    let lag = |quantile| stats.lag.value_at_quantile(quantile);
+    if as_json {
+        println!(
+            "{}",
+            json!({
+                "messages": stats.messages,
+                "published": stats.lines,
+                "digests": publisher.pipeline().channel().digests_sent(),
+                "unknown_types": venue.unknown_types,
+                "bad_lengths": venue.bad_lengths(),
+                "unknown_orders": venue.unknown_orders,
+                "sender_lag_ns": {"p50": lag(0.5), "p99": lag(0.99), "p999": lag(0.999), "max": stats.lag.max(), "count": stats.lag.len()},
+                "stopped": matches!(outcome, Ok(Ending::Stopped)),
+                "error": outcome.as_ref().err().map(ToString::to_string),
+            })
+        );
+    } else {
+        println!(
+            "{}: {} messages became {} lines, {} of them book digests",
+            match outcome {
+                Ok(Ending::FeedEnded) => "the feed has ended",
+                Ok(Ending::Stopped) => "stopped as asked",
+                Err(_) => "the feed failed",
+            },
+            stats.messages,
+            stats.lines,
+            publisher.pipeline().channel().digests_sent()
+        );
+        if venue.unknown_types + venue.bad_lengths() + venue.unknown_orders > 0 {
+            println!(
+                "of them {} of unknown type, {} of wrong length, {} naming an unknown order",
+                venue.unknown_types,
+                venue.bad_lengths(),
+                venue.unknown_orders
+            );
+        }
+        if !stats.lag.is_empty() {
+            println!(
+                "sender lag behind the schedule: p50 {} ns, p99 {} ns, p99.9 {} ns, max {} ns of {} messages",
+                lag(0.5),
+                lag(0.99),
+                lag(0.999),
+                stats.lag.max(),
+                stats.lag.len()
+            );
+        }
+    }
+    if let Some(warning) = publisher::feed::FeedSource::warning(publisher.pipeline().source()) {
+        eprintln!("publisher: taken for the end, as asked: {warning}");
+    }
+    outcome.map(|_| ()).map_err(Into::into)
+}
+
+fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
+    let config = Config::load(path)?;
+    let feed = match Input::open(&config.feed.path) {
+        Ok(input) => Ok(if input.is_gzip() { "gzip" } else { "plain" }),
+        Err(error) => Err(error.to_string()),
+    };
+    let date = session_date(config.feed.date.as_deref(), None, &config.feed.path).map(|date| date.to_string());
+    let date = date.map_err(|error| error.to_string());
+    let megabytes = config.ring.lines * 64 / (1 << 20);
+    if as_json {
+        println!(
+            "{}",
+            json!({
+                "channel": config.channel.name, "id": config.channel.id, "lane": config.channel.lane,
+                "feed": config.feed.path, "feed_error": feed.as_ref().err(), "date": date.as_ref().ok(), "date_error": date.as_ref().err(),
+                "ring_lines": config.ring.lines,
+                "udp": config.udp.as_ref().map(|udp| format!("{}:{} on {}", udp.group, udp.port, udp.interface)),
+                "core": config.run.core,
+            })
+        );
+    } else {
+        println!("{}: understood", path.display());
+        println!(
+            "  channel   '{}', number {}, lane {}",
+            config.channel.name, config.channel.id, config.channel.lane
+        );
+        println!("  feed      {}, {:?}", config.feed.path.display(), config.feed.pace);
+        println!("  ring      {} lines, {megabytes} MiB", config.ring.lines);
+        match &config.udp {
+            Some(udp) => println!(
+                "  udp       {}:{} on {}, {} lines a packet, ttl {}",
+                udp.group,
+                udp.port,
+                udp.interface,
+                udp.options().lines_per_packet(),
+                udp.ttl
+            ),
+            None => println!("  udp       none: shared memory alone"),
+        }
+        match config.run.core {
+            Some(core) => println!("  core      {core}"),
+            None => println!("  core      not pinned"),
+        }
+        if let Ok(date) = &date {
+            println!("  date      {date}");
+        }
+    }
+    match (feed, date) {
+        (Err(error), _) | (_, Err(error)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn counters(name: &str, lane: Lane, as_json: bool) -> Result<(), Failure> {
+    let counters = shm::read_counters(name, lane)?;
+    if as_json {
+        let map: serde_json::Map<String, serde_json::Value> =
+            counters.into_iter().map(|(name, value)| (name, value.into())).collect();
+        println!("{}", serde_json::Value::Object(map));
+    } else {
+        for (name, value) in counters {
+            println!("{value:>16}  {name}");
+        }
+    }
+    Ok(())
+}
+
+fn channels(as_json: bool) -> Result<(), Failure> {
+    let rings = shm::list()?;
+    if as_json {
+        let rows: Vec<_> = rings
+            .iter()
+            .map(|ring| {
+                json!({
+                    "name": ring.name, "channel": ring.channel.0.get(), "lane": ring.lane.0.get(), "epoch": ring.epoch.0,
+                    "lines": ring.lines, "pid": ring.pid, "state": format!("{:?}", ring.aliveness).to_lowercase(),
+                    "path": ring.path,
+                })
+            })
+            .collect();
+        println!("{}", serde_json::Value::Array(rows));
+        return Ok(());
+    }
+    if rings.is_empty() {
+        println!("no channels in shared memory; start one with 'publisher run CONFIG'");
+    }
+    for ring in rings {
+        println!(
+            "{:<20} lane {}  epoch {:<5} {:>9} lines  {:?}, pid {}  {}",
+            ring.name,
+            ring.lane.0.get(),
+            ring.epoch.0,
+            ring.lines,
+            ring.aliveness,
+            ring.pid,
+            ring.path.display()
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! What the pipeline needs of a venue: one trait, so that a feed is one folder and nothing else.
+
+use protocol::book::OrderLookup;
+use protocol::record::Record;
+use protocol::time::Nanos;
+
+use crate::feed::Message;
+use crate::itch;
+
+/// Turns the messages of one kind of feed into records.
+pub trait Venue {
+    /// Turns one message into its records, in order, LAST on the last of each event. `orders` is the book that the records
+    /// are applied to. A message that is refused or not carried is counted by the venue and gives no record.
+    fn normalise(&mut self, message: &Message<'_>, orders: &impl OrderLookup, out: &mut impl FnMut(Record));
+
+    /// When the message was captured or, where nobody says, made. `None` for one that has no time that can be read.
+    fn time(&self, message: &Message<'_>) -> Option<Nanos>;
+}
+
+impl Venue for itch::Normaliser {
+    #[inline]
+    fn normalise(&mut self, message: &Message<'_>, orders: &impl OrderLookup, out: &mut impl FnMut(Record)) {
+        // A refused message is in the normaliser's counters, by type; the next one is sound.
+        let _ = itch::Normaliser::normalise(self, message, orders, out);
+    }
+
+    #[inline]
+    fn time(&self, message: &Message<'_>) -> Option<Nanos> {
+        let header = itch::decode(message.bytes).ok()?;
+        Some(message.capture.unwrap_or_else(|| self.date().at(header.header().timestamp.get())))
+    }
+}

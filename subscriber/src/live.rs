@@ -1,0 +1,92 @@
+//! A subscriber of a running publisher.
+
+use protocol::arbiter::{Arbiter, ArbiterConfig, ArbiterCounts, LaneCounts};
+use protocol::line::Stamp;
+use protocol::record::Lane;
+use protocol::time::Nanos;
+use transport::LaneRx;
+use transport::clock::Clock;
+
+use crate::engine::{Engine, EngineConfig};
+use crate::handler::{Context, Handler};
+
+/// Lines handed up at most by one call of [`Subscriber::poll`], per lane: a strategy gets its turn back in bounded time.
+pub const POLL_LIMIT: usize = 256;
+
+/// Receives one channel over the lanes `R`, keeps its books, and calls a [`Handler`].
+///
+/// [`connect`](crate::connect) for how to make one from settings.
+pub struct Subscriber<R> {
+    rx: R,
+    arbiter: Arbiter,
+    engine: Engine,
+    clock: Clock,
+}
+
+impl<R: LaneRx> Subscriber<R> {
+    /// A subscriber over `rx`. Allocates and touches all memory now.
+    pub fn new(rx: R, arbiter: ArbiterConfig, engine: EngineConfig, clock: Clock) -> Subscriber<R> {
+        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine: Engine::new(engine), clock }
+    }
+
+    /// One turn: takes in what has come, at most [`POLL_LIMIT`] lines per lane, and calls `handler` for each of them.
+    /// Reads the clock once. Returns the number of lines; after zero the caller's idle strategy decides what to do.
+    #[inline]
+    pub fn poll<H: Handler>(&mut self, handler: &mut H) -> usize {
+        let now = self.clock.now();
+        self.poll_at(now, handler)
+    }
+
+    /// [`Subscriber::poll`] at a time that the caller has read.
+    #[inline]
+    pub fn poll_at<H: Handler>(&mut self, now: Nanos, handler: &mut H) -> usize {
+        let mut turn = self.engine.turn(now, handler);
+        let work = self.rx.poll(now, POLL_LIMIT, &mut self.arbiter.sink(now, &mut turn));
+        self.arbiter.on_timeout(now, &mut turn);
+        self.engine.set_lag(self.arbiter.lag());
+        if work == 0 {
+            handler.on_idle(&self.engine.context(now));
+        }
+        work
+    }
+
+    /// Lines known to exist that have neither been delivered nor named as lost.
+    pub fn lag(&self) -> u64 {
+        self.arbiter.lag()
+    }
+
+    /// The stamp that comes next, `None` before anything came.
+    pub fn next(&self) -> Option<Stamp> {
+        self.arbiter.next()
+    }
+
+    /// What the arbiter counted.
+    pub fn counts(&self) -> ArbiterCounts {
+        self.arbiter.counts()
+    }
+
+    /// What one lane did.
+    pub fn lane_counts(&self, lane: Lane) -> LaneCounts {
+        self.arbiter.lane_counts(lane)
+    }
+
+    /// The books' side: counts, digests, whether the stream has ended.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// What a handler would see now.
+    pub fn context(&self) -> Context<'_> {
+        self.engine.context(self.clock.now())
+    }
+
+    /// The receiving lanes, for their own counters.
+    pub fn rx(&self) -> &R {
+        &self.rx
+    }
+
+    /// The clock that this subscriber reads.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+}
