@@ -1,2 +1,20 @@
-//! To come.
+//! Replays feeds through the real publisher and the real subscriber, and measures what reaches a strategy.
+//!
+//! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
+//! - [`backtest`]: a strategy on a file, without a publisher.
+//! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
+//! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
+//!
+//! Every latency is open loop: the time at which each message is to be handed over is fixed beforehand, and what is
+//! measured is delivery less *that* time. What the sender lagged by is part of it, and is shown beside it.
+
+#![forbid(unsafe_code)]
+
+pub mod backtest;
 pub mod generate;
+pub mod measure;
+pub mod report;
+pub mod roles;
+pub mod run;
+pub mod spec;
+pub mod verdict;

@@ -57,8 +57,8 @@ pub trait Delivery {
     fn on_joined(&mut self, at: Stamp);
     /// A new epoch begins at its line 1; nothing of the old one follows.
     fn on_epoch(&mut self, from: Epoch, to: Epoch);
-    /// The publisher's clock, where a heartbeat gave it.
-    fn on_publish_time(&mut self, time: Nanos);
+    /// The clock of this lane's publisher, at or before the `ts_publish` of every line that is delivered from now on.
+    fn on_publish_time(&mut self, lane: Lane, time: Nanos);
     /// Nothing came from this lane for the configured time.
     fn on_lane_silent(&mut self, lane: Lane, since: Nanos);
     /// The publisher said that the stream ends here, and everything before was delivered or named.
@@ -285,7 +285,7 @@ impl Arbiter {
         delivery.on_lines(next, fresh, run.lane, run.publish_time);
         if self.early.held() > 0 {
             self.early.release(next, fresh.len());
-            self.drain(run.lane, delivery);
+            self.drain(delivery);
         }
         self.settle(now, delivery);
     }
@@ -294,7 +294,7 @@ impl Arbiter {
     fn keep(&mut self, run: Run<'_>, now: Nanos) {
         let mut fresh = 0;
         for (i, line) in run.lines.iter().enumerate() {
-            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, now));
+            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.lane, now));
         }
         let counts = &mut self.lanes[lane_index(run.lane)].counts;
         counts.won += fresh;
@@ -304,10 +304,10 @@ impl Arbiter {
     }
 
     /// Delivers what the early store holds at the cursor.
-    fn drain(&mut self, lane: Lane, delivery: &mut impl Delivery) {
+    fn drain(&mut self, delivery: &mut impl Delivery) {
         loop {
             let next = self.next.expect("entered an epoch");
-            let run = self.early.run_from(next);
+            let (run, lane) = self.early.run_from(next);
             if run.is_empty() {
                 return;
             }
@@ -340,11 +340,12 @@ impl Arbiter {
             return;
         }
         self.hear(position.lane, position.next, now);
-        if let Some(time) = position.publish_time {
-            delivery.on_publish_time(time);
-        }
         self.head = self.head.max(position.next);
         let next = self.next.expect("entered an epoch");
+        // A heartbeat is younger than the lines before it: while some of them may still come, it is no anchor for them.
+        if let (Some(time), true) = (position.publish_time, position.next <= next) {
+            delivery.on_publish_time(position.lane, time);
+        }
         if position.ended {
             self.end = Some(position.next);
         }
@@ -386,8 +387,7 @@ impl Arbiter {
             self.next = Some(to);
             delivery.on_gap(gap);
         }
-        // Which lane brought the held lines was counted when they came; the first one stands for them here.
-        self.drain(Lane::new(0), delivery);
+        self.drain(delivery);
         self.settle(now, delivery);
     }
 }

@@ -91,8 +91,10 @@ impl ChannelWriter {
     #[inline]
     pub fn push(&mut self, record: &Record, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<(), Exhausted> {
         if record.kind == Kind::SESSION_END {
-            // The last word on every book that changed since its last digest.
-            while !self.touched.is_empty() {
+            // The last word on every book that changed since its last digest, but for those in the middle of an event.
+            let mut left = usize::MAX;
+            while self.touched.len() < left {
+                left = self.touched.len();
                 self.send_digest(now, out)?;
             }
         }

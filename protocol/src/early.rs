@@ -1,6 +1,7 @@
 //! The early store: lines that came ahead of the cursor, kept until what is before them comes or is given up.
 
 use crate::line::{Line, Stamp};
+use crate::record::Lane;
 use crate::time::Nanos;
 
 /// A fixed number of lines, the line of sequence s at s modulo the size. Only the own poller writes it.
@@ -8,8 +9,8 @@ pub struct EarlyStore {
     lines: Box<[Line]>,
     /// The stamp of what stands in each place; [`Stamp`] 0 (which no line has) where there is nothing.
     stamps: Box<[Stamp]>,
-    /// When each came.
-    arrived: Box<[Nanos]>,
+    /// When each came, and by which lane.
+    arrived: Box<[(Nanos, Lane)]>,
     mask: u64,
     held: usize,
 }
@@ -26,7 +27,7 @@ impl EarlyStore {
         EarlyStore {
             lines: vec![Line::ZERO; lines].into_boxed_slice(),
             stamps: vec![NOTHING; lines].into_boxed_slice(),
-            arrived: vec![Nanos::ZERO; lines].into_boxed_slice(),
+            arrived: vec![(Nanos::ZERO, Lane::new(0)); lines].into_boxed_slice(),
             mask: lines as u64 - 1,
             held: 0,
         }
@@ -49,7 +50,7 @@ impl EarlyStore {
 
     /// Keeps a line. The caller has checked that it is less than [`EarlyStore::capacity`] ahead of the cursor. Returns
     /// whether it is new; the first copy stays.
-    pub fn insert(&mut self, stamp: Stamp, line: &Line, now: Nanos) -> bool {
+    pub fn insert(&mut self, stamp: Stamp, line: &Line, lane: Lane, now: Nanos) -> bool {
         let place = self.place(stamp);
         if self.stamps[place] == stamp {
             return false;
@@ -57,15 +58,21 @@ impl EarlyStore {
         self.held += usize::from(self.stamps[place] == NOTHING);
         self.stamps[place] = stamp;
         self.lines[place] = *line;
-        self.arrived[place] = now;
+        self.arrived[place] = (now, lane);
         true
     }
 
-    /// The longest run that starts at `first` and lies in one piece, at most to the end of the store.
-    pub fn run_from(&self, first: Stamp) -> &[Line] {
+    /// The longest run that starts at `first`, came by one lane and lies in one piece, and that lane.
+    pub fn run_from(&self, first: Stamp) -> (&[Line], Lane) {
         let start = self.place(first);
-        let len = self.stamps[start..].iter().enumerate().take_while(|(i, s)| **s == first.plus(*i as u64)).count();
-        &self.lines[start..start + len]
+        let lane = self.arrived[start].1;
+        let len = self.stamps[start..]
+            .iter()
+            .zip(&self.arrived[start..])
+            .enumerate()
+            .take_while(|(i, (stamp, arrived))| **stamp == first.plus(*i as u64) && arrived.1 == lane)
+            .count();
+        (&self.lines[start..start + len], lane)
     }
 
     /// Forgets the `count` lines from `first` on, which have been delivered.
@@ -87,7 +94,7 @@ impl EarlyStore {
         (0..self.capacity())
             .map(|i| from.plus(i))
             .find(|stamp| self.stamps[self.place(*stamp)] == *stamp)
-            .map(|stamp| (stamp, self.arrived[self.place(stamp)]))
+            .map(|stamp| (stamp, self.arrived[self.place(stamp)].0))
     }
 
     /// Forgets everything.

@@ -8,6 +8,7 @@ pub mod early;
 pub mod hash;
 pub mod line;
 pub mod packet;
+pub mod price;
 pub mod record;
 pub mod run;
 pub mod sequencer;

@@ -44,6 +44,8 @@ pub struct PublisherStats {
     pub first: Option<Nanos>,
     /// See `first`.
     pub last: Nanos,
+    /// The intended time of the first message and of the last; `None` when flat out.
+    pub intended: Option<(Nanos, Nanos)>,
     /// How far behind its intended time each message was handed over, ns. Empty when flat out.
     pub lag: Histogram<u64>,
 }
@@ -91,6 +93,7 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
                 lines: 0,
                 first: None,
                 last: Nanos::ZERO,
+                intended: None,
                 lag: Histogram::new_with_bounds(1, 1_000_000_000_000, 3).expect("bounds are legal"),
             },
             gaps: IdleGaps::new(),
@@ -152,6 +155,7 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
                     break;
                 }
                 self.stats.lag.saturating_record(now.0 - intended.0);
+                self.stats.intended.get_or_insert((intended, intended)).1 = intended;
             }
             let (ring, lines) = (&mut self.ring, &mut self.stats.lines);
             self.pipeline.step(now, &mut |line| {
@@ -212,6 +216,11 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
     /// What was counted so far.
     pub fn stats(&self) -> &PublisherStats {
         &self.stats
+    }
+
+    /// From the intended time of the first message to that of the last, ns; 0 when flat out.
+    pub fn planned_ns(&self) -> u64 {
+        self.stats.intended.map_or(0, |(first, last)| last.0.saturating_sub(first.0))
     }
 
     /// What the machine took from this loop.

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use protocol::arbiter::{Delivery, Gap};
+use protocol::arbiter::{Delivery, Gap, MAX_LANES};
 use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, Start};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
@@ -102,31 +102,37 @@ impl Directory {
     }
 }
 
-/// Gives the full publish time of each line from its low half.
+/// Gives the full publish time of each line from its low half. Each lane may have a publisher, and so a clock, of its own.
 #[derive(Default)]
-struct PublishClock {
-    /// The last full time known, and this reader's own clock then.
-    anchor: Option<(Nanos, Nanos)>,
+struct PublishClocks {
+    /// By lane: the last full time known, and this reader's own clock then.
+    anchors: [Option<(Nanos, Nanos)>; MAX_LANES],
 }
 
 /// An anchor older than this on the reader's clock is not used: 2^32 ns, less a quarter for what clocks differ by and for
 /// the time a line was under way.
 const ANCHOR_NS: i64 = 3 << 30;
 
-impl PublishClock {
-    fn set(&mut self, publish: Nanos, now: Nanos) {
-        self.anchor = Some((publish, now));
+impl PublishClocks {
+    #[inline]
+    fn of(&mut self, lane: Lane) -> &mut Option<(Nanos, Nanos)> {
+        &mut self.anchors[usize::from(lane.0.get()).min(MAX_LANES - 1)]
+    }
+
+    fn set(&mut self, lane: Lane, publish: Nanos, now: Nanos) {
+        *self.of(lane) = Some((publish, now));
     }
 
     #[inline]
-    fn full(&mut self, low: u32, now: Nanos) -> Option<Nanos> {
-        let (anchor, seen) = self.anchor?;
+    fn full(&mut self, lane: Lane, low: u32, now: Nanos) -> Option<Nanos> {
+        let slot = self.of(lane);
+        let (anchor, seen) = (*slot)?;
         if now.since(seen) >= ANCHOR_NS {
-            self.anchor = None;
+            *slot = None;
             return None;
         }
         let time = Nanos::next_with_low(anchor, low);
-        self.anchor = Some((time, now));
+        *slot = Some((time, now));
         Some(time)
     }
 }
@@ -136,7 +142,7 @@ pub struct Engine {
     books: Books,
     directory: Directory,
     assembler: Assembler,
-    publish_clock: PublishClock,
+    publish_clocks: PublishClocks,
     counts: EngineCounts,
     /// Lines known to exist and not delivered, as the arbiter last said.
     lag: u64,
@@ -151,7 +157,7 @@ impl Engine {
             books: Books::new(config.books, config.start),
             directory: Directory::new(config.selection, config.books.instruments),
             assembler: Assembler::default(),
-            publish_clock: PublishClock::default(),
+            publish_clocks: PublishClocks::default(),
             counts: EngineCounts::default(),
             lag: 0,
             ended: false,
@@ -210,7 +216,7 @@ impl Engine {
         if record.kind == Kind::CONTINUATION {
             return self.on_continuation(stamp, record, lane, now, handler);
         }
-        let ts_publish = self.publish_clock.full(record.ts_publish.get(), now);
+        let ts_publish = self.publish_clocks.full(lane, record.ts_publish.get(), now);
         self.counts.publish_time_unknown += u64::from(ts_publish.is_none());
         let instrument = record.instrument_id();
         let told = match if instrument == InstrumentId::CHANNEL { Choice::Wanted } else { self.choice(instrument) } {
@@ -335,7 +341,7 @@ impl<H: Handler> Delivery for Turn<'_, H> {
     #[inline]
     fn on_lines(&mut self, first: Stamp, lines: &[Line], lane: Lane, publish_time: Option<Nanos>) {
         if let Some(time) = publish_time {
-            self.engine.publish_clock.set(time, self.now);
+            self.engine.publish_clocks.set(lane, time, self.now);
         }
         for (i, line) in lines.iter().enumerate() {
             self.engine.on_line(first.plus(i as u64), &line.record, lane, self.now, self.handler);
@@ -363,8 +369,8 @@ impl<H: Handler> Delivery for Turn<'_, H> {
         self.engine.tell_events(self.now, self.handler);
     }
 
-    fn on_publish_time(&mut self, time: Nanos) {
-        self.engine.publish_clock.set(time, self.now);
+    fn on_publish_time(&mut self, lane: Lane, time: Nanos) {
+        self.engine.publish_clocks.set(lane, time, self.now);
     }
 
     fn on_lane_silent(&mut self, lane: Lane, since: Nanos) {

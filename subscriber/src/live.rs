@@ -15,7 +15,7 @@ pub const POLL_LIMIT: usize = 256;
 
 /// Receives one channel over the lanes `R`, keeps its books, and calls a [`Handler`].
 ///
-/// [`connect`](crate::connect) for how to make one from settings.
+/// `R` is one transport, or a tuple of several, settled where the subscriber is made: see [`Builder`](crate::Builder).
 pub struct Subscriber<R> {
     rx: R,
     arbiter: Arbiter,
@@ -48,6 +48,11 @@ impl<R: LaneRx> Subscriber<R> {
             handler.on_idle(&self.engine.context(now));
         }
         work
+    }
+
+    /// Whether the publisher said that nothing follows, and everything before was delivered or named as lost.
+    pub fn has_ended(&self) -> bool {
+        self.engine.has_ended()
     }
 
     /// Lines known to exist that have neither been delivered nor named as lost.

@@ -400,7 +400,14 @@ impl Generator {
                 let head = self.head(offering);
                 let security = &self.securities[offering];
                 let release_seconds = (head.elapsed_ns / 1_000_000_000) as u32 + 600;
-                encode::ipo_quoting_period(&mut self.buffer, head, &security.stock, release_seconds, b'A', security.mid);
+                encode::ipo_quoting_period(
+                    &mut self.buffer,
+                    head,
+                    &security.stock,
+                    release_seconds,
+                    b'A',
+                    security.mid,
+                );
                 self.appended += 1;
             }
             Incident::IpoQuoting => {
@@ -638,7 +645,15 @@ impl Generator {
         self.take_best(index, which, shares);
         self.match_number += 1;
         let match_number = self.match_number;
-        encode::order_executed_with_price(&mut self.buffer, head, best.reference, shares, match_number, printable, price);
+        encode::order_executed_with_price(
+            &mut self.buffer,
+            head,
+            best.reference,
+            shares,
+            match_number,
+            printable,
+            price,
+        );
         self.appended += 1;
     }
 

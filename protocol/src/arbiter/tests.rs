@@ -56,7 +56,7 @@ impl Delivery for Notes {
     fn on_epoch(&mut self, from: Epoch, to: Epoch) {
         self.seen.push(Seen::Epoch(from.0, to.0));
     }
-    fn on_publish_time(&mut self, _: Nanos) {}
+    fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_lane_silent(&mut self, lane: Lane, _: Nanos) {
         self.seen.push(Seen::Silent(lane.0.get()));
     }

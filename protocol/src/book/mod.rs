@@ -24,7 +24,7 @@ pub use state::{BookState, Inconsistency, StateChange, StateReason};
 pub use view::{Bbo, BookView, Level, Levels, Queue};
 
 use crate::line::Stamp;
-use crate::record::{Flags, InstrumentId, Kind, Record, Side, digest, modify, status};
+use crate::record::{Flags, InstrumentId, Kind, Record, Side, UNDEFINED_PRICE, digest, modify, status};
 use index::NIL;
 use store::{OrderSlot, Sides, Store, ladder_index};
 
@@ -145,6 +145,8 @@ struct Book {
     stale: bool,
     /// Lines that concern this book may be lost: continuing its count proves nothing any more.
     broken: bool,
+    /// Lines of the channel are lost since the last own line.
+    gapped: bool,
     /// The last Status was Trading.
     trading: bool,
     fed_by: FedBy,
@@ -163,6 +165,7 @@ impl Book {
         suspect: false,
         stale: false,
         broken: false,
+        gapped: false,
         trading: false,
         fed_by: FedBy::Nothing,
     };
@@ -202,6 +205,8 @@ pub struct Books {
     inconsistencies: [u64; Inconsistency::ALL.len()],
     start: Start,
     beyond: u64,
+    /// Times that the table of books outgrew its configured size.
+    books_grown: u64,
 }
 
 impl Books {
@@ -224,11 +229,13 @@ impl Books {
             pending,
             pending_free: 0,
             open: VecDeque::with_capacity(bound),
-            events: VecDeque::with_capacity(1024),
+            // A channel-wide line makes at most two events for each book: its state, and the end of its open event.
+            events: VecDeque::with_capacity(2 * config.instruments + 16),
             digests: DigestCounts::default(),
             inconsistencies: [0; Inconsistency::ALL.len()],
             start,
             beyond: 0,
+            books_grown: 0,
         }
     }
 
@@ -244,12 +251,8 @@ impl Books {
     /// whatever comes, comes in order.
     #[inline]
     pub fn apply(&mut self, stamp: Stamp, record: &Record) {
+        self.pass(stamp);
         let sequence = stamp.sequence().0;
-        if let Some((_, since)) = self.open.front()
-            && sequence - since > OPEN_EVENT_BOUND
-        {
-            self.close_overdue(stamp);
-        }
         let instrument = record.instrument_id();
         if instrument == InstrumentId::CHANNEL {
             return self.apply_channel(stamp, record);
@@ -261,16 +264,28 @@ impl Books {
         if record.kind == Kind::BOOK_DIGEST {
             return self.compare_digest(instrument, record);
         }
+        let ends = record.flags.has(Flags::LAST) || record.kind == Kind::EVENT_END;
         let book = &mut self.books[instrument.index()];
-        if record.flags.has(Flags::LAST) && book.open_since == 0 {
+        if ends && book.open_since == 0 {
             let before = view::bbo_of(&self.store, &book.sides, 0);
             let changed = self.change(instrument, record, sequence);
             self.end_event(instrument, stamp, before, changed);
         } else {
             self.keep_pending(instrument, record, sequence);
-            if record.flags.has(Flags::LAST) {
+            if ends {
                 self.close_event(instrument, stamp);
             }
+        }
+    }
+
+    /// The line with this stamp came and is of no interest to these books. It counts towards [`OPEN_EVENT_BOUND`], so that
+    /// whoever takes a selection of instruments closes an event that does not end where everybody else does.
+    #[inline]
+    pub fn pass(&mut self, stamp: Stamp) {
+        if let Some((_, since)) = self.open.front()
+            && stamp.sequence().0 - since > OPEN_EVENT_BOUND
+        {
+            self.close_overdue(stamp);
         }
     }
 
@@ -286,7 +301,9 @@ impl Books {
             self.drop_pending(InstrumentId(at as u32));
             let book = &mut self.books[at];
             book.broken |= book.complete;
-            (book.last_seq, book.channel_at_last, book.counted) = (0, 0, true);
+            // Counts begin again with the epoch, and the last Status of the old one says nothing of the new.
+            (book.last_seq, book.channel_at_last, book.counted, book.gapped) = (0, 0, true, false);
+            book.trading = false;
         }
         self.open.clear();
         (self.channel_seq, self.channel_counted) = (0, true);
@@ -337,7 +354,7 @@ impl Books {
 
     /// How often something outgrew its configured size and had to allocate.
     pub fn grown(&self) -> u64 {
-        self.store.grown()
+        self.store.grown() + self.books_grown
     }
 
     /// Lines of instruments beyond [`MAX_INSTRUMENTS`], which have no book.
@@ -352,6 +369,7 @@ impl Books {
                 self.beyond += 1;
                 return false;
             }
+            self.books_grown += u64::from(instrument.index() >= self.books.capacity());
             let pattern = Book { sides: Sides::EMPTY, ..self.books[0] };
             self.books.resize(instrument.index() + 1, pattern);
         }
@@ -370,6 +388,7 @@ impl Books {
 
     fn make_stale(&mut self, reason: StateReason) {
         for at in 0..self.books.len() {
+            self.books[at].gapped = true;
             self.set_state(InstrumentId(at as u32), reason, |book| {
                 if book.complete {
                     book.stale = true;
@@ -389,49 +408,50 @@ impl Books {
         let was_counted = std::mem::replace(&mut book.counted, true);
         book.last_seq = seq;
         book.channel_at_last = channel_seq;
-        if continues && !book.stale {
+        if (continues && !book.stale) || !was_counted {
+            book.gapped = false;
             return;
         }
-        if !was_counted {
-            return;
-        }
-        if continues {
-            if !book.broken {
-                self.set_state(instrument, StateReason::Continued, |book| book.stale = false);
-            }
-        } else {
+        if !continues {
             self.break_count(instrument);
+        } else if !book.broken {
+            self.set_state(instrument, StateReason::Continued, |book| book.stale = false);
         }
+        self.books[instrument.index()].gapped = false;
     }
 
     /// Lines that concern this book are lost: it is Stale, and continuing its count will not mend that.
     fn break_count(&mut self, instrument: InstrumentId) {
-        if self.books[instrument.index()].complete {
-            self.set_state(instrument, StateReason::CountJumped, |book| {
-                book.stale = true;
-                book.broken = true;
-                // A lost Status would make us judge crossed books by an old one.
-                book.trading = false;
-            });
-        }
-        // The rest of an open event may be among what was lost; what came of it is nearer to the truth than nothing.
-        let sequence = self.books[instrument.index()].open_since;
-        if sequence != 0 {
+        // The rest of an open event may be among what was lost; what came of it is nearer to the truth than nothing. It
+        // comes first: a Clear in it must not make Live what the lost lines have changed since.
+        if self.books[instrument.index()].open_since != 0 {
             self.apply_pending(instrument);
         }
+        // A lost Status would make us judge crossed books by an old one.
+        self.books[instrument.index()].trading = false;
+        self.set_state(instrument, StateReason::CountJumped, |book| {
+            book.stale |= book.complete;
+            book.broken |= book.complete;
+        });
     }
 
     fn apply_channel(&mut self, stamp: Stamp, record: &Record) {
         let seq = record.instrument_seq.get();
         let lost = self.channel_counted && seq != self.channel_seq.wrapping_add(1);
+        if !self.channel_counted {
+            // Own lines that came since a start in the middle were counted from a channel count that nobody knew.
+            for book in &mut self.books {
+                book.channel_at_last = seq.wrapping_sub(1);
+            }
+        }
         self.channel_seq = seq;
         self.channel_counted = true;
         if lost {
             for at in 0..self.books.len() {
+                self.books[at].gapped = true;
                 self.break_count(InstrumentId(at as u32));
             }
         }
-        // Books whose count is broken or not known take it up again where the channel stands now.
         match record.kind {
             Kind::SESSION_START => self.start_over(StateReason::SessionStart),
             Kind::CLEAR => self.start_over(StateReason::Clear),
@@ -447,7 +467,6 @@ impl Books {
                     self.set_suspect(InstrumentId(at as u32), StateReason::VenueGap);
                 }
             }
-            Kind::BOOK_DIGEST | Kind::STATUS | Kind::STATISTIC | Kind::CONTINUATION | Kind::SESSION_END => {}
             _ => {}
         }
     }
@@ -463,14 +482,16 @@ impl Books {
         self.drop_pending(instrument);
         let book = &mut self.books[instrument.index()];
         self.store.clear(&mut book.sides);
-        // A count that was broken starts again with the next line, whatever that says.
-        let recount = book.broken;
+        // Own lines that are lost were before this one and do not matter any more: the count starts again with the next
+        // own line, whatever that says. A lost Status may have ended the trading.
+        book.counted &= !book.gapped;
+        book.trading &= !book.gapped && reason != StateReason::SessionStart;
+        book.gapped = false;
         self.set_state(instrument, reason, |book| {
             book.complete = true;
             book.suspect = false;
             book.stale = false;
             book.broken = false;
-            book.counted &= !recount;
             book.fed_by = FedBy::Nothing;
         });
     }
@@ -609,8 +630,20 @@ impl Books {
         }
     }
 
-    /// Changes a book by one record of an event that has ended. Returns whether anything changed.
+    /// Changes a book by one record of an event that has ended. Returns whether anything changed: what neither digest
+    /// shows is no change (an absent level deleted, an order modified to what it was).
     fn change(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
+        let digests = |books: &Books| {
+            let sides = &books.books[instrument.index()].sides;
+            (sides.digest_orders, sides.digest_levels)
+        };
+        let before = digests(self);
+        self.change_by_kind(instrument, record, sequence);
+        digests(self) != before
+    }
+
+    #[inline]
+    fn change_by_kind(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
         match record.kind {
             Kind::ADD => self.add(instrument, record, sequence),
             Kind::MODIFY => self.modify(instrument, record, sequence),
@@ -619,16 +652,15 @@ impl Books {
             Kind::LEVEL_SET => self.level_set(instrument, record),
             Kind::CLEAR => {
                 let book = &mut self.books[instrument.index()];
-                let had = book.sides.ladders.iter().any(|ladder| ladder.len() > 0);
                 self.store.clear(&mut book.sides);
                 self.set_state(instrument, StateReason::Clear, |book| {
                     book.complete = true;
                     book.suspect = false;
-                    book.stale = false;
-                    book.broken = false;
+                    // Lines lost behind this one, in its own event, are lost to the emptied book too.
+                    book.stale = book.gapped;
+                    book.broken &= book.gapped;
                     book.fed_by = FedBy::Nothing;
                 });
-                had
             }
             Kind::STATUS => {
                 let book = &mut self.books[instrument.index()];
@@ -636,21 +668,22 @@ impl Books {
                     status::NONE | status::SHORT_SALE_RESTRICTION | status::NEW_PRICE_INDICATION => {}
                     action => book.trading = action == status::TRADING,
                 }
-                false
             }
-            Kind::VENUE_GAP => {
-                self.set_suspect(instrument, StateReason::VenueGap);
-                false
-            }
-            _ => false,
+            Kind::VENUE_GAP => self.set_suspect(instrument, StateReason::VenueGap),
+            _ => {}
         }
     }
 
     /// Whether this book may be fed in this way; it is decided by what comes first.
-    fn feed(&mut self, instrument: InstrumentId, by: FedBy, side: Side) -> bool {
+    fn feed(&mut self, instrument: InstrumentId, by: FedBy, record: &Record) -> bool {
         let book = &mut self.books[instrument.index()];
-        if ladder_index(side).is_none() {
+        if ladder_index(record.side).is_none() {
             self.inconsistent(instrument, Inconsistency::NoSuchSide);
+            return false;
+        }
+        // A level of size 0 goes away, wherever it was: a side that is empty (TOB) has no price.
+        if record.price.get() == UNDEFINED_PRICE && (by == FedBy::Orders || record.size.get() != 0) {
+            self.inconsistent(instrument, Inconsistency::NoPrice);
             return false;
         }
         if book.fed_by == FedBy::Nothing {
@@ -663,9 +696,9 @@ impl Books {
         true
     }
 
-    fn add(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
-        if !self.feed(instrument, FedBy::Orders, record.side) {
-            return false;
+    fn add(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
+        if !self.feed(instrument, FedBy::Orders, record) {
+            return;
         }
         let order_id = record.order_id.get();
         if let Some(id) = self.store.find(instrument, order_id) {
@@ -674,16 +707,15 @@ impl Books {
         }
         let order = OrderSlot::new(order_id, record.side, record.price.get(), record.size.get(), sequence);
         self.store.add(&mut self.books[instrument.index()].sides, instrument, &order);
-        true
     }
 
-    fn modify(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
-        if !self.feed(instrument, FedBy::Orders, record.side) {
-            return false;
+    fn modify(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
+        if !self.feed(instrument, FedBy::Orders, record) {
+            return;
         }
         let Some(id) = self.store.find(instrument, record.order_id.get()) else {
             self.inconsistent(instrument, Inconsistency::UnknownOrder);
-            return false;
+            return;
         };
         let sides = &mut self.books[instrument.index()].sides;
         let (side, price, size) = (record.side, record.price.get(), record.size.get());
@@ -702,13 +734,12 @@ impl Books {
             let priority = if keeps { old.priority } else { sequence };
             self.store.requeue(sides, id, side, price, size, priority);
         }
-        true
     }
 
-    fn reduce(&mut self, instrument: InstrumentId, record: &Record) -> bool {
+    fn reduce(&mut self, instrument: InstrumentId, record: &Record) {
         let Some(id) = self.store.find(instrument, record.order_id.get()) else {
             self.inconsistent(instrument, Inconsistency::UnknownOrder);
-            return false;
+            return;
         };
         let by = record.size.get();
         let left = self.store.slot(id).size;
@@ -721,21 +752,19 @@ impl Books {
                 self.inconsistent(instrument, Inconsistency::OverReduced);
             }
         }
-        true
     }
 
-    fn delete(&mut self, instrument: InstrumentId, record: &Record) -> bool {
+    fn delete(&mut self, instrument: InstrumentId, record: &Record) {
         let Some(id) = self.store.find(instrument, record.order_id.get()) else {
             self.inconsistent(instrument, Inconsistency::UnknownOrder);
-            return false;
+            return;
         };
         self.store.remove(&mut self.books[instrument.index()].sides, id);
-        true
     }
 
-    fn level_set(&mut self, instrument: InstrumentId, record: &Record) -> bool {
-        if !self.feed(instrument, FedBy::Levels, record.side) {
-            return false;
+    fn level_set(&mut self, instrument: InstrumentId, record: &Record) {
+        if !self.feed(instrument, FedBy::Levels, record) {
+            return;
         }
         let ladder = ladder_index(record.side).expect("checked by feed");
         let sides = &mut self.books[instrument.index()].sides;
@@ -744,7 +773,6 @@ impl Books {
         }
         let count = u32::try_from(record.order_id.get()).unwrap_or(u32::MAX);
         self.store.set_level(sides, ladder, record.price.get(), record.size.get(), count);
-        true
     }
 
     /// A BookDigest record of the book as it stands. The caller gives it its place in the stream.

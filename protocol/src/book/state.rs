@@ -68,11 +68,13 @@ pub enum Inconsistency {
     NoSuchSide,
     /// Orders and aggregated levels in one book. The second kind is ignored.
     MixedFeed,
+    /// An order or level without a price, which has no place on a ladder. Ignored.
+    NoPrice,
 }
 
 impl Inconsistency {
     /// Every one, in order of [`Inconsistency::index`].
-    pub const ALL: [Inconsistency; 7] = [
+    pub const ALL: [Inconsistency; 8] = [
         Inconsistency::UnknownOrder,
         Inconsistency::DuplicateOrder,
         Inconsistency::OverReduced,
@@ -80,6 +82,7 @@ impl Inconsistency {
         Inconsistency::Crossed,
         Inconsistency::NoSuchSide,
         Inconsistency::MixedFeed,
+        Inconsistency::NoPrice,
     ];
 
     /// A place in a table of counters.

@@ -4,13 +4,13 @@ pub mod clock;
 pub mod counters;
 mod datagram;
 pub mod fault;
-pub mod link;
-mod slots;
-pub mod udp;
 mod lane;
+pub mod link;
 mod memory;
 pub mod ring;
 pub mod shm;
+mod slots;
+pub mod udp;
 
 pub use lane::{LaneRx, LaneTx};
 pub use ring::RingWriter;

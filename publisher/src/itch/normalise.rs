@@ -26,8 +26,8 @@ use zerocopy::IntoBytes;
 use super::decode::{Rejected, decode};
 use super::definition;
 use super::messages::{
-    AuctionCollar, BreakerLevels, CrossTrade, DirectListing, Header, Imbalance, IpoQuotingPeriod, Message, OrderReplace,
-    ParticipantPosition, Price4, StockDirectory, Symbol, Text,
+    AuctionCollar, BreakerLevels, CrossTrade, DirectListing, Header, Imbalance, IpoQuotingPeriod, Message,
+    OrderReplace, ParticipantPosition, Price4, StockDirectory, Symbol, Text,
 };
 use super::status;
 use crate::date::SessionDate;
@@ -261,7 +261,12 @@ impl Normaliser {
     }
 
     #[inline]
-    fn dispatch<F: FnMut(Record)>(&mut self, message: Message<'_>, orders: &impl OrderLookup, event: &mut Event<'_, F>) {
+    fn dispatch<F: FnMut(Record)>(
+        &mut self,
+        message: Message<'_>,
+        orders: &impl OrderLookup,
+        event: &mut Event<'_, F>,
+    ) {
         match message {
             Message::AddOrder(add) => {
                 let instrument = self.instrument(&add.header, Some(&add.stock), event);
@@ -275,7 +280,8 @@ impl Normaliser {
             }
             Message::OrderExecuted(execution) => {
                 let instrument = self.instrument(&execution.header, None, event);
-                let resting = self.resting(orders, instrument, execution.order_reference.get(), execution.executed_shares.get());
+                let resting =
+                    self.resting(orders, instrument, execution.order_reference.get(), execution.executed_shares.get());
                 let print = Print {
                     match_number: execution.match_number.get(),
                     price: resting.price.get(),
@@ -286,7 +292,8 @@ impl Normaliser {
             }
             Message::OrderExecutedWithPrice(execution) => {
                 let instrument = self.instrument(&execution.header, None, event);
-                let resting = self.resting(orders, instrument, execution.order_reference.get(), execution.executed_shares.get());
+                let resting =
+                    self.resting(orders, instrument, execution.order_reference.get(), execution.executed_shares.get());
                 // Not printable means that the execution is inside a bulk print, that of a cross, which has no aggressor.
                 let (aggressor, condition) = match execution.printable {
                     b'N' => (Side::NONE, condition::CROSS),
@@ -302,7 +309,8 @@ impl Normaliser {
             }
             Message::OrderCancel(cancel) => {
                 let instrument = self.instrument(&cancel.header, None, event);
-                let mut record = self.resting(orders, instrument, cancel.order_reference.get(), cancel.cancelled_shares.get());
+                let mut record =
+                    self.resting(orders, instrument, cancel.order_reference.get(), cancel.cancelled_shares.get());
                 record.kind = Kind::REDUCE;
                 event.push(record);
             }
@@ -333,7 +341,11 @@ impl Normaliser {
             Message::TradingAction(action) => {
                 let instrument = self.instrument(&action.header, Some(&action.stock), event);
                 let raw = status::raw_code(action.trading_state, action.reason.0);
-                event.push(status_record(instrument, status::of_trading_action(action.trading_state, action.reason.0), raw));
+                event.push(status_record(
+                    instrument,
+                    status::of_trading_action(action.trading_state, action.reason.0),
+                    raw,
+                ));
             }
             Message::RegSho(test) => {
                 let instrument = self.instrument(&test.header, Some(&test.stock), event);
@@ -469,7 +481,12 @@ impl Normaliser {
         record
     }
 
-    fn replace<F: FnMut(Record)>(&mut self, replace: &OrderReplace, orders: &impl OrderLookup, event: &mut Event<'_, F>) {
+    fn replace<F: FnMut(Record)>(
+        &mut self,
+        replace: &OrderReplace,
+        orders: &impl OrderLookup,
+        event: &mut Event<'_, F>,
+    ) {
         let instrument = self.instrument(&replace.header, None, event);
         let mut old = self.leaving(orders, instrument, replace.original_reference.get());
         old.detail = REPLACED;

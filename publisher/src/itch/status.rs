@@ -39,8 +39,14 @@ mod reason {
 const UNSAID: u8 = b'~';
 
 /// A word that says nothing.
-const SILENT: StatusWord =
-    StatusWord { reason: reason::NONE, trading_event: 0, is_trading: UNSAID, is_quoting: UNSAID, short_sale: UNSAID, scope: UNSAID };
+const SILENT: StatusWord = StatusWord {
+    reason: reason::NONE,
+    trading_event: 0,
+    is_trading: UNSAID,
+    is_quoting: UNSAID,
+    short_sale: UNSAID,
+    scope: UNSAID,
+};
 
 /// The venue's code and its reason text as a Status record carries them in `order_id`.
 pub const fn raw_code(code: u8, reason: [u8; 4]) -> u64 {

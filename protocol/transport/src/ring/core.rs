@@ -86,8 +86,8 @@ pub trait RingLine<const W: usize>: Copy {
     fn stamp(&self) -> Stamp;
     /// What it says if it is a Heartbeat.
     fn beat(&self) -> Option<Beat>;
-    /// The low half of the publisher's clock.
-    fn ts_publish(&self) -> u32;
+    /// The low half of the publisher's clock; `None` for a line that has payload there.
+    fn ts_publish(&self) -> Option<u32>;
 }
 
 impl RingLine<8> for Line {
@@ -115,8 +115,8 @@ impl RingLine<8> for Line {
     }
 
     #[inline(always)]
-    fn ts_publish(&self) -> u32 {
-        self.record.ts_publish.get()
+    fn ts_publish(&self) -> Option<u32> {
+        (self.record.kind != Kind::CONTINUATION).then(|| self.record.ts_publish.get())
     }
 }
 
@@ -695,7 +695,9 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
         if let Some(anchor) = &mut self.anchor {
             if now.since(anchor.not_before) < ANCHOR_LIMIT_NS {
                 publish_time = Some(anchor.clock);
-                anchor.clock = Nanos::next_with_low(anchor.clock, lines[count - 1].ts_publish());
+                if let Some(low) = lines.iter().rev().find_map(L::ts_publish) {
+                    anchor.clock = Nanos::next_with_low(anchor.clock, low);
+                }
                 if end > self.mark.0 {
                     anchor.not_before = anchor.not_before.max(self.mark.1);
                 }

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
+use tempfile::TempDir;
 use transport::fault::{FaultInjector, FaultPlan};
 use transport::link::{LinkOptions, LinkRx, LinkTx};
 use transport::ring::{RingReader, RingWriter, StartAt};
+use transport::shm::{RingOptions, RxOptions, ShmRx};
 use transport::udp::{Interface, UdpOptions, UdpRx, UdpTx};
 use transport::{LaneRx, LaneTx};
 
@@ -91,13 +93,13 @@ impl Harness for Udp {
     }
 }
 
-/// The ring itself, read in place: its lane has nothing to send.
-pub(crate) struct Shm;
+/// The ring itself, read in place within the process: its lane has nothing to send.
+pub(crate) struct Ring;
 
 /// As configured by default. With one thread a line that was flushed is whole at once, so it should never run out.
 const HEDGE_NS: u64 = 200_000;
 
-impl Harness for Shm {
+impl Harness for Ring {
     type Tx = ();
     type Rx = RingReader;
     const DECLARES_LOSSES: bool = true;
@@ -110,6 +112,42 @@ impl Harness for Shm {
 
     fn join(&mut self, ring: &RingWriter, (): &mut ()) -> RingReader {
         ring.reader(StartAt::Newest, HEDGE_NS)
+    }
+}
+
+/// The ring in a file of its own, which readers find by name and map read-only.
+#[derive(Default)]
+pub(crate) struct Shm {
+    /// Of the ring made last; removed with this.
+    dir: Option<TempDir>,
+}
+
+impl Shm {
+    const NAME: &str = "conformance";
+
+    fn reader(&self, start: StartAt) -> ShmRx {
+        let dir = self.dir.as_ref().map(|dir| dir.path().to_owned());
+        let options = RxOptions { dir, start, hedge_ns: HEDGE_NS, ..RxOptions::new(Shm::NAME, LANE) };
+        ShmRx::open(options).expect("a reader of the file")
+    }
+}
+
+impl Harness for Shm {
+    type Tx = ();
+    type Rx = ShmRx;
+    const DECLARES_LOSSES: bool = true;
+
+    fn make(&mut self, capacity: usize) -> (RingWriter, (), ShmRx) {
+        let dir = tempfile::tempdir().expect("a directory of its own");
+        let mut options = RingOptions::new(Shm::NAME, CHANNEL, LANE, EPOCH, capacity);
+        options.dir = Some(dir.path().to_owned());
+        let ring = RingWriter::create(&options).expect("a ring in a file");
+        self.dir = Some(dir);
+        (ring, (), self.reader(StartAt::Oldest))
+    }
+
+    fn join(&mut self, _: &RingWriter, (): &mut ()) -> ShmRx {
+        self.reader(StartAt::Newest)
     }
 }
 

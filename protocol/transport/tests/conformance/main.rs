@@ -7,7 +7,7 @@
 mod harness;
 mod suite;
 
-use harness::{Faulty, Link, Shm, Udp};
+use harness::{Faulty, Link, Ring, Shm, Udp};
 
 /// The tests of the suite for one harness, each under its own name.
 macro_rules! conforms {
@@ -58,8 +58,10 @@ macro_rules! conforms {
     };
 }
 
-conforms!(shm, Shm);
-conforms!(shm_wrapped, Faulty::harmless(Shm));
+conforms!(ring, Ring);
+conforms!(ring_wrapped, Faulty::harmless(Ring));
+conforms!(shm, Shm::default());
+conforms!(shm_wrapped, Faulty::harmless(Shm::default()));
 conforms!(link, Link);
 conforms!(link_wrapped, Faulty::harmless(Link));
 conforms!(udp, Udp::default());

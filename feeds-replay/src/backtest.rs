@@ -1,0 +1,155 @@
+//! A strategy on a file, without a publisher: the handler that runs live runs here, on the same decoder, sequencer and
+//! books, as fast as the file can be read.
+//!
+//! ```no_run
+//! use feeds_replay::backtest::{Backtest, BacktestOptions};
+//!
+//! struct Strategy;
+//! impl subscriber::Handler for Strategy {}
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let mut backtest = Backtest::open("day.itch".as_ref(), BacktestOptions { date: Some("none".into()), ..Default::default() })?;
+//! let outcome = backtest.run(&mut Strategy);
+//! println!("{} messages{}", backtest.messages(), if outcome.is_ok() { "" } else { ", cut off" });
+//! # Ok(())
+//! # }
+//! ```
+
+use std::io::Read;
+use std::path::Path;
+
+use protocol::arbiter::Delivery;
+use protocol::book::{BooksConfig, Start};
+use protocol::channel::ChannelConfig;
+use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::record::Lane;
+use protocol::time::Nanos;
+use publisher::date::{DateError, SessionDate, session_date};
+use publisher::feed::FeedError;
+use publisher::input::{Input, InputError};
+use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
+use publisher::pipeline::{Pipeline, PipelineError};
+use subscriber::{Context, Engine, EngineConfig, Handler, Selection};
+
+/// How a file is read.
+#[derive(Clone, Debug, Default)]
+pub struct BacktestOptions {
+    /// The session's date, `YYYY-MM-DD` or `none`; left out: from the file's name.
+    pub date: Option<String>,
+    /// Which instruments are wanted.
+    pub selection: Selection,
+    /// Take a capture that is cut off for one that ends there.
+    pub lenient: bool,
+    /// What books are taken for when the capture starts in mid-day.
+    pub start: Start,
+    /// Sizes of the books.
+    pub books: BooksConfig,
+}
+
+/// Why a backtest cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// Its date.
+    #[error(transparent)]
+    Date(#[from] DateError),
+}
+
+/// A file, and a strategy's engine over it.
+pub struct Backtest<R = Input> {
+    pipeline: Pipeline<BinaryFile<R>, Normaliser>,
+    engine: Engine,
+    now: Nanos,
+    joined: bool,
+}
+
+impl Backtest<Input> {
+    /// Opens an ITCH capture, plain or gzip.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(path: &Path, options: BacktestOptions) -> Result<Backtest<Input>, OpenError> {
+        let input = Input::open(path)?;
+        let date = session_date(options.date.as_deref(), None, path)?;
+        Ok(Backtest::over(BinaryFile::new(input, FramingOptions { lenient: options.lenient }), date, options))
+    }
+}
+
+impl<R: Read> Backtest<R> {
+    /// Over bytes from anywhere: for unit tests of a strategy.
+    pub fn from_reader(reader: R, date: SessionDate, options: BacktestOptions) -> Backtest<R> {
+        let framing = FramingOptions { lenient: options.lenient };
+        Backtest::over(BinaryFile::from_reader(reader, Path::new("(reader)"), framing), date, options)
+    }
+
+    fn over(source: BinaryFile<R>, date: SessionDate, options: BacktestOptions) -> Backtest<R> {
+        let venue = Normaliser::new(NormaliserOptions::default(), date);
+        let config = ChannelConfig { books: options.books, start: options.start, ..ChannelConfig::default() };
+        Backtest {
+            pipeline: Pipeline::new(source, venue, Epoch(1), config),
+            engine: Engine::new(EngineConfig {
+                selection: options.selection,
+                books: options.books,
+                start: options.start,
+            }),
+            now: Nanos::ZERO,
+            joined: false,
+        }
+    }
+
+    /// Takes one venue message. The time that the handler is told is the message's own. Returns false at the end.
+    ///
+    /// # Errors
+    /// [`PipelineError`], after everything before the fault was handed to `handler`.
+    pub fn step<H: Handler>(&mut self, handler: &mut H) -> Result<bool, PipelineError> {
+        let Some(due) = self.pipeline.peek()? else { return Ok(false) };
+        // A venue's clock may step back; a strategy's does not.
+        self.now = self.now.max(due.time);
+        let next = self.pipeline.channel().next();
+        let mut turn = self.engine.turn(self.now, handler);
+        if !std::mem::replace(&mut self.joined, true) {
+            turn.on_joined(Stamp::new(next.epoch(), SequenceNumber::FIRST));
+        }
+        let mut stamp = next;
+        self.pipeline.step(self.now, &mut |line: &Line| {
+            turn.on_lines(stamp, std::slice::from_ref(line), Lane::new(0), Some(due.time));
+            stamp = stamp.plus(1);
+        })
+    }
+
+    /// Takes everything to the end.
+    ///
+    /// # Errors
+    /// [`PipelineError`], after everything before the fault was handed to `handler`.
+    pub fn run<H: Handler>(&mut self, handler: &mut H) -> Result<(), PipelineError> {
+        while self.step(handler)? {}
+        Ok(())
+    }
+
+    /// Venue messages taken so far.
+    pub fn messages(&self) -> u64 {
+        self.pipeline.messages()
+    }
+
+    /// The books' side: counts, digests.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// What a handler would see now.
+    pub fn context(&self) -> Context<'_> {
+        self.engine.context(self.now)
+    }
+
+    /// The normaliser, for its counters.
+    pub fn venue(&self) -> &Normaliser {
+        self.pipeline.venue()
+    }
+
+    /// What was forgiven, if something was.
+    pub fn warning(&self) -> Option<&FeedError> {
+        publisher::feed::FeedSource::warning(self.pipeline.source())
+    }
+}

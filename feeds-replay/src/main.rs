@@ -1,0 +1,283 @@
+//! The `feeds-replay` command.
+
+#![forbid(unsafe_code)]
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use feeds_replay::report::Summary;
+use feeds_replay::run::{Watcher, run};
+use feeds_replay::spec::{Feed, Spec, Transport};
+use feeds_replay::verdict::Limit;
+use publisher::date::session_date;
+use publisher::input::Input;
+use publisher::pace::Pace;
+use transport::clock::Clock;
+
+/// Replays market-data feeds through the real publisher and subscriber, and measures tail latencies.
+#[derive(Parser)]
+#[command(version, about, after_help = "\
+Examples:
+  feeds-replay demo                                   a generated day over shared memory, then over UDP
+  feeds-replay replay day.itch --transport both       a capture as it was, over both
+  feeds-replay replay day.itch --rate 100000          the same at 100,000 messages a second
+  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max --transport shm
+
+Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every line
+published was delivered or named as lost, 1 if not, 2 if the command line is wrong.")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Replay a generated market day over shared memory and over UDP multicast, and show the tail latencies.
+    Demo(Demo),
+    /// Replay a capture.
+    Replay(Replay),
+    /// What the processes of a run are started with.
+    #[command(hide = true)]
+    Role {
+        /// publisher or subscriber
+        role: String,
+        /// JSON
+        spec: String,
+    },
+}
+
+#[derive(Args)]
+struct Demo {
+    /// Seconds per transport.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+    /// Messages a second, on average; they come in bursts, as on a real venue.
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
+    rate: u64,
+    /// Securities.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(5..=8_000))]
+    symbols: u16,
+    /// The same seed gives the same day.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Replay {
+    /// The capture: ITCH 5.0 in BinaryFILE framing, plain or gzip.
+    file: PathBuf,
+    /// Which way the lines go.
+    #[arg(long, value_enum, default_value_t = Ways::Shm)]
+    transport: Ways,
+    /// As captured, that many times as fast; or 'max' for flat out, which claims no latency.
+    #[arg(long, default_value = "1", conflicts_with = "rate")]
+    speed: String,
+    /// Evenly spaced, that many messages a second.
+    #[arg(long)]
+    rate: Option<f64>,
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the file's name.
+    #[arg(long)]
+    date: Option<String>,
+    /// Take a capture that is cut off for one that ends there.
+    #[arg(long)]
+    lenient: bool,
+    /// Build books from increments when the capture starts in mid-day; they are Suspect.
+    #[arg(long)]
+    natural: bool,
+    /// Carry market participant positions too.
+    #[arg(long)]
+    full: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Args)]
+struct Common {
+    /// The limit for p99.9 of the latency from intended hand-over, in microseconds.
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000_000))]
+    limit_us: u64,
+    /// Lines in the publisher's ring, a power of two.
+    #[arg(long, default_value_t = 1 << 18)]
+    ring_lines: usize,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Ways {
+    /// Shared memory.
+    Shm,
+    /// UDP multicast on loopback.
+    Udp,
+    /// One after the other.
+    Both,
+}
+
+impl Ways {
+    fn list(self) -> &'static [Transport] {
+        match self {
+            Ways::Shm => &[Transport::Shm],
+            Ways::Udp => &[Transport::Udp],
+            Ways::Both => &[Transport::Shm, Transport::Udp],
+        }
+    }
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Demo(demo) => run_demo(&demo),
+        Command::Replay(replay) => run_replay(replay),
+        Command::Role { role, spec } => {
+            return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+        }
+    };
+    match outcome {
+        Ok(sound) if sound => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("feeds-replay: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_demo(demo: &Demo) -> Result<bool, Failure> {
+    let feed = Feed::Generated {
+        seed: demo.seed,
+        symbols: demo.symbols,
+        messages: demo.seconds * demo.rate,
+        span_ns: demo.seconds * 1_000_000_000,
+    };
+    let total = demo.seconds * demo.rate;
+    if !demo.common.json {
+        println!(
+            "A generated market day of {total} messages on {} symbols, replayed in {} s: through the publisher, over shared \
+             memory and then UDP multicast, into a subscriber. Separate processes.",
+            demo.symbols, demo.seconds
+        );
+    }
+    let books = (usize::from(demo.symbols) + 16, 1 << 17, 1 << 16);
+    run_all(feed, Pace::Speed(1.0), Ways::Both, books, Some(total), &demo.common)
+}
+
+fn run_replay(replay: Replay) -> Result<bool, Failure> {
+    let pace = match (replay.rate, replay.speed.as_str()) {
+        (Some(rate), _) => Pace::Rate(rate),
+        (None, "max") => Pace::Max,
+        (None, number) => Pace::Speed(
+            number.parse().map_err(|_| format!("--speed {number}: give a number such as 1 or 0.5, or 'max'"))?,
+        ),
+    }
+    .checked()?;
+    // What is wrong with the file is said before anything is started.
+    drop(Input::open(&replay.file)?);
+    session_date(replay.date.as_deref(), None, &replay.file)?;
+    let bytes = std::fs::metadata(&replay.file)?.len();
+    let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
+    let feed = Feed::File {
+        path: replay.file,
+        date: replay.date,
+        lenient: replay.lenient,
+        natural: replay.natural,
+        full: replay.full,
+    };
+    run_all(feed, pace, replay.transport, books, None, &replay.common)
+}
+
+fn run_all(
+    feed: Feed,
+    pace: Pace,
+    ways: Ways,
+    books: (usize, usize, usize),
+    total: Option<u64>,
+    common: &Common,
+) -> Result<bool, Failure> {
+    if !common.ring_lines.is_power_of_two() || common.ring_lines < 2 {
+        return Err(format!("--ring-lines {}: give a power of two, such as 262144", common.ring_lines).into());
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second Ctrl-C ends this program at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let clock = Clock::calibrate();
+    let cores = publisher::pin::usable_cores();
+    let cores = match cores[..] {
+        [.., publisher, subscriber] => Some((publisher, subscriber)),
+        _ => None,
+    };
+    let pid = std::process::id();
+    let mut shown = Shown { quiet: common.json, total, live: std::io::stderr().is_terminal() };
+    let mut reports = Vec::new();
+    for transport in ways.list() {
+        if stop.load(std::sync::atomic::Ordering::Relaxed) {
+            break;
+        }
+        let [high, low] = ((pid % 65_536) as u16).to_be_bytes();
+        let spec = Spec {
+            transport: *transport,
+            feed: feed.clone(),
+            pace,
+            channel: format!("replay-{pid}-{}", transport.name()),
+            ring_lines: common.ring_lines,
+            group: [239, 255, high, low].into(),
+            port: 20_000 + (pid % 40_000) as u16,
+            clock: clock.to_parts().to_string(),
+            cores,
+            books,
+        };
+        reports.push(run(&spec, clock, &stop, &mut shown)?);
+        shown.end_line();
+    }
+    let summary = Summary::new(reports, Limit { p999_ns: common.limit_us * 1000 });
+    if common.json {
+        println!("{}", summary.json());
+    } else {
+        println!("\n{}", summary.text());
+    }
+    Ok(summary.is_sound())
+}
+
+/// Shows how far a run is, on standard error.
+struct Shown {
+    quiet: bool,
+    total: Option<u64>,
+    /// Standard error is a terminal: one line is written over and over.
+    live: bool,
+}
+
+impl Shown {
+    fn end_line(&self) {
+        if self.live && !self.quiet {
+            eprintln!();
+        }
+    }
+}
+
+impl Watcher for Shown {
+    fn on_ready(&mut self, spec: &Spec, publisher: u32, subscriber: u32) {
+        if !self.quiet {
+            println!("{}: publisher is pid {publisher}, subscriber is pid {subscriber}", spec.transport.name());
+        }
+    }
+
+    fn on_progress(&mut self, spec: &Spec, messages: u64, elapsed: Duration) {
+        if self.quiet || !(self.live || elapsed.as_millis() % 2_000 < 250) {
+            return;
+        }
+        let share = self.total.map_or(String::new(), |total| format!(" of {total}"));
+        let text = format!("{}: {messages} messages{share} after {:.1} s", spec.transport.name(), elapsed.as_secs_f64());
+        if self.live { eprint!("\r{text:<70}") } else { eprintln!("{text}") }
+    }
+}

@@ -1,0 +1,334 @@
+//! The two kinds of child process: one publishes, one subscribes and measures.
+
+use std::io::{self, BufRead, Cursor, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use protocol::book::{BookState, BooksConfig, Start as BookStart};
+use protocol::channel::ChannelConfig;
+use protocol::line::Epoch;
+use protocol::record::{ChannelId, Lane};
+use publisher::date::{SessionDate, session_date};
+use publisher::drive::{Ending, drive};
+use publisher::feed::FeedSource;
+use publisher::input::Input;
+use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
+use publisher::pace::Schedule;
+use publisher::pipeline::Pipeline;
+use publisher::publisher::{Publisher, PublisherConfig};
+use publisher::turns::IdleGaps;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use subscriber::{Builder, Subscriber};
+use transport::clock::{Clock, IdleStrategy};
+use transport::shm::RingOptions;
+use transport::udp::{Interface, UdpOptions, UdpRx, UdpTx};
+use transport::{LaneRx, LaneTx, RingWriter};
+
+use crate::generate::{GenerateOptions, generate};
+use crate::measure::Meter;
+use crate::spec::{Feed, Percentiles, PublisherReport, Ready, Report, Spec, Start, SubscriberReport, Transport};
+
+/// A capture up to this size is read into memory before the run, so that the loop reads no file.
+const PRELOAD_BYTES: u64 = 2 << 30;
+/// Date of a generated day: it has to have one, and this one cannot be mistaken for a real capture's.
+const GENERATED_DATE: &str = "2000-01-03";
+/// How long the end of the stream is announced.
+const LINGER_NS: u64 = 300_000_000;
+/// A sign of life at least this often.
+const HEARTBEAT_NS: u64 = 10_000_000;
+/// Messages per book digest.
+const DIGEST_EVERY: u32 = 64;
+/// The channel's number; the group and the port already keep runs apart.
+const CHANNEL: ChannelId = ChannelId::new(1);
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs the child that `role` names to its end, and says its report on standard output. Returns whether it could do its
+/// work.
+pub fn run(role: &str, spec: &str) -> bool {
+    let outcome = serde_json::from_str::<Spec>(spec).map_err(Failure::from).and_then(|spec| match role {
+        "publisher" => publish(&spec).map(Report::Publisher),
+        "subscriber" => subscribe(&spec).map(Report::Subscriber),
+        other => Err(format!("there is no role {other:?}").into()),
+    });
+    let (report, fine) = match outcome {
+        Ok(report) => (report, true),
+        Err(error) => (Report::Failed(error.to_string()), false),
+    };
+    say(&report).is_ok() && fine
+}
+
+fn say(what: &impl Serialize) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, what)?;
+    out.write_all(b"\n")?;
+    out.flush()?;
+    Ok(())
+}
+
+fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
+    let mut line = String::new();
+    if io::stdin().lock().read_line(&mut line)? == 0 {
+        return Err("the parent process went away before the run began".into());
+    }
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// A flag that is set by Ctrl-C, by SIGTERM, and when the parent closes its end or says anything more.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+fn stop_with_parent(stop: &Arc<AtomicBool>) {
+    let stop = Arc::clone(stop);
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        // Whatever comes, and the end of the input too, means: stop. Relaxed: the flag carries nothing but itself.
+        let _ = io::stdin().lock().read_line(&mut line);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+fn books(spec: &Spec) -> BooksConfig {
+    let (instruments, orders, levels) = spec.books;
+    BooksConfig { instruments, orders, levels }
+}
+
+fn book_start(spec: &Spec) -> BookStart {
+    match &spec.feed {
+        Feed::File { natural: true, .. } => BookStart::Natural,
+        _ => BookStart::Strict,
+    }
+}
+
+/// Pins this thread if the run has a core for it; what cannot be is noted, and the run goes on.
+fn pin(core: Option<usize>, notes: &mut Vec<String>) {
+    if let Some(core) = core
+        && let Err(error) = publisher::pin::pin(core)
+    {
+        notes.push(format!("not pinned: {error}"));
+    }
+}
+
+fn idle(spec: &Spec) -> IdleStrategy {
+    if spec.cores.is_some() { IdleStrategy::Spin } else { IdleStrategy::Yield }
+}
+
+fn udp_options(spec: &Spec) -> UdpOptions {
+    let mut options = UdpOptions::new(spec.group, spec.port, Interface::LOOPBACK);
+    options.ttl = 0;
+    options
+}
+
+fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
+    match &spec.feed {
+        Feed::Generated { seed, symbols, messages, span_ns } => {
+            let options = GenerateOptions {
+                seed: *seed,
+                symbols: *symbols,
+                messages: *messages,
+                span_ns: Some(*span_ns),
+                ..GenerateOptions::default()
+            };
+            let mut day = Vec::new();
+            generate(&options, &mut day)?;
+            let date = session_date(Some(GENERATED_DATE), None, Path::new("generated"))?;
+            let framing = FramingOptions::default();
+            let source = BinaryFile::from_reader(Cursor::new(day), Path::new("the generated day"), framing);
+            publish_from(spec, source, date, false)
+        }
+        Feed::File { path, date, lenient, full, .. } => {
+            let date = session_date(date.as_deref(), None, path)?;
+            let framing = FramingOptions { lenient: *lenient };
+            match preload(path)? {
+                Some(bytes) => {
+                    publish_from(spec, BinaryFile::from_reader(Cursor::new(bytes), path, framing), date, *full)
+                }
+                None => publish_from(spec, BinaryFile::new(Input::open(path)?, framing), date, *full),
+            }
+        }
+    }
+}
+
+/// The whole capture, uncompressed, if it is not too large and whole. One that fails on the way is left to the stream,
+/// which delivers what is before the fault and names it.
+fn preload(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
+    let mut bytes = Vec::new();
+    let mut input = Input::open(path)?.take(PRELOAD_BYTES + 1);
+    match input.read_to_end(&mut bytes) {
+        Ok(_) if bytes.len() as u64 <= PRELOAD_BYTES => Ok(Some(bytes)),
+        _ => Ok(None),
+    }
+}
+
+fn publish_from<S: FeedSource>(
+    spec: &Spec,
+    source: S,
+    date: SessionDate,
+    full: bool,
+) -> Result<PublisherReport, Failure> {
+    let mut notes = Vec::new();
+    pin(spec.cores.map(|cores| cores.0), &mut notes);
+    let stop = stop_flag()?;
+    let clock = Clock::from_parts(&spec.clock.parse()?)?;
+    let venue = Normaliser::new(NormaliserOptions { full, ..NormaliserOptions::default() }, date);
+    let config = ChannelConfig { books: books(spec), start: book_start(spec), digest_every: DIGEST_EVERY };
+    let epoch = Epoch(1);
+    let mut pipeline = Pipeline::new(source, venue, epoch, config);
+    // A fault in the first message is reported by the run itself, with nothing published before it.
+    let first_ns = pipeline.peek().ok().flatten().map_or(0, |due| due.time.0);
+    let options = RingOptions::new(&spec.channel, CHANNEL, Lane::new(0), epoch, spec.ring_lines);
+    let ring = RingWriter::create(&options)?;
+    match spec.transport {
+        Transport::Shm => publish_over(spec, pipeline, ring, (), clock, &stop, first_ns, date, notes, |()| 0),
+        Transport::Udp => {
+            let lane = UdpTx::open(&udp_options(spec), &ring)?;
+            publish_over(spec, pipeline, ring, lane, clock, &stop, first_ns, date, notes, |lane: &UdpTx| {
+                lane.counters().lines_dropped + lane.counters().lines_skipped
+            })
+        }
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn publish_over<S: FeedSource, L: LaneTx>(
+    spec: &Spec,
+    pipeline: Pipeline<S, Normaliser>,
+    ring: RingWriter,
+    lanes: L,
+    clock: Clock,
+    stop: &Arc<AtomicBool>,
+    first_ns: u64,
+    date: SessionDate,
+    mut notes: Vec<String>,
+    send_drops: impl Fn(&L) -> u64,
+) -> Result<PublisherReport, Failure> {
+    say(&Ready {
+        pid: std::process::id(),
+        first_ns,
+        date: date.to_string(),
+        notes: std::mem::take(&mut notes),
+    })?;
+    let Start { schedule } = hear()?;
+    stop_with_parent(stop);
+    let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
+    let mut publisher = Publisher::new(pipeline, ring, lanes, config);
+    let outcome = drive(&mut publisher, clock, idle(spec), stop, LINGER_NS);
+    let stats = publisher.stats();
+    let venue = publisher.pipeline().venue().counters();
+    if let Some(warning) = publisher.pipeline().source().warning() {
+        notes.push(format!("taken for the end of the capture, as asked: {warning}"));
+    }
+    if publisher.pipeline().channel().books().grown() > 0 {
+        notes.push("the publisher's books outgrew their configured size and allocated during the run".into());
+    }
+    let took_ns = stats.first.map_or(0, |first| stats.last.0 - first.0);
+    Ok(PublisherReport {
+        messages: stats.messages,
+        published: stats.lines,
+        digests: publisher.pipeline().channel().digests_sent(),
+        took_ns,
+        planned_ns: publisher.planned_ns(),
+        lag: Percentiles::of(&stats.lag),
+        jitter_p999_ns: publisher.gaps().percentile(99.9),
+        jitter_max_ns: publisher.gaps().max(),
+        send_drops: send_drops(publisher.lanes()),
+        refused: venue.unknown_types + venue.bad_lengths() + venue.empty_messages,
+        unknown_orders: venue.unknown_orders,
+        suspect_books: publisher.pipeline().channel().state_changes(BookState::Suspect),
+        clock_drift_ns: clock.check().drift_ns,
+        error: outcome.as_ref().err().map(ToString::to_string),
+        stopped: matches!(outcome, Ok(Ending::Stopped)),
+        notes,
+    })
+}
+
+fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
+    let clock = Clock::from_parts(&spec.clock.parse()?)?;
+    let builder = Builder::new(&spec.channel).books(books(spec)).start(book_start(spec)).clock(clock);
+    match spec.transport {
+        Transport::Shm => {
+            let subscriber = builder.shared_memory()?;
+            subscribe_over(spec, subscriber, clock, Vec::new(), |_| (0, 0))
+        }
+        Transport::Udp => {
+            let subscriber = builder.udp(&udp_options(spec), CHANNEL)?;
+            let mut notes = Vec::new();
+            let buffer = subscriber.rx().receive_buffer();
+            if buffer.is_short() {
+                notes.push(format!(
+                    "the kernel granted {} bytes of receive buffer of the {} asked for: raise net.core.rmem_max",
+                    buffer.granted, buffer.requested
+                ));
+            }
+            subscribe_over(spec, subscriber, clock, notes, |rx: &UdpRx| {
+                (rx.counters().kernel_drops, rx.counters().refused_total())
+            })
+        }
+    }
+}
+
+fn subscribe_over<R: LaneRx>(
+    spec: &Spec,
+    mut subscriber: Subscriber<R>,
+    clock: Clock,
+    mut notes: Vec<String>,
+    losses: impl Fn(&R) -> (u64, u64),
+) -> Result<SubscriberReport, Failure> {
+    pin(spec.cores.map(|cores| cores.1), &mut notes);
+    let stop = stop_flag()?;
+    // One turn now, so that a ring that is there is attached to before the first line is written.
+    subscriber.poll(&mut ());
+    say(&Ready { pid: std::process::id(), first_ns: 0, date: String::new(), notes: std::mem::take(&mut notes) })?;
+    let Start { schedule } = hear()?;
+    stop_with_parent(&stop);
+    let mut meter = Meter::new(clock, schedule);
+    let mut gaps = IdleGaps::new();
+    let idle = idle(spec);
+    let mut work = 1;
+    while !subscriber.has_ended() && !stop.load(Ordering::Relaxed) {
+        let now = clock.now();
+        gaps.turn(now, work);
+        work = subscriber.poll_at(now, &mut meter);
+        idle.idle(work);
+    }
+    let (kernel_drops, refused_packets) = losses(subscriber.rx());
+    let engine = subscriber.engine();
+    let counts = subscriber.counts();
+    let digests = engine.digest_counts();
+    if engine.books_grown() > 0 {
+        notes.push("the subscriber's books outgrew their configured size and allocated during the run".into());
+    }
+    Ok(SubscriberReport {
+        delivered: counts.delivered,
+        lost: counts.lost,
+        gaps: counts.gaps,
+        events: engine.counts().events,
+        instruments: engine.context(clock.now()).instruments().count() as u64,
+        digests_compared: digests.compared,
+        digests_disagreed: digests.disagreed,
+        digests_stale: digests.compared_stale,
+        visible_from_intended: meter.visible_from_intended(),
+        complete_from_intended: meter.complete_from_intended(),
+        visible_from_actual: meter.visible_from_actual(),
+        publish_time_unknown: engine.counts().publish_time_unknown,
+        negative: meter.negative(),
+        jitter_p999_ns: gaps.percentile(99.9),
+        jitter_max_ns: gaps.max(),
+        kernel_drops,
+        refused_packets,
+        ended: subscriber.has_ended(),
+        notes,
+    })
+}
+
+/// The plan of a run that begins at `start_ns`.
+pub fn schedule(spec: &Spec, start_ns: u64, first_ns: u64) -> Schedule {
+    Schedule { pace: spec.pace, start_ns, first_ns }
+}

@@ -1,0 +1,145 @@
+//! From settings to a subscriber: the transport is chosen here, once, as a type.
+
+use protocol::arbiter::ArbiterConfig;
+use protocol::book::{BooksConfig, Start};
+use protocol::record::{ChannelId, Lane};
+use transport::LaneRx;
+use transport::clock::Clock;
+use transport::shm::{RxOptions, SetupError, ShmRx};
+use transport::udp::{UdpError, UdpOptions, UdpRx};
+
+use crate::engine::EngineConfig;
+use crate::live::Subscriber;
+use crate::selection::Selection;
+
+/// Why a subscriber could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The shared-memory ring.
+    #[error(transparent)]
+    SharedMemory(#[from] SetupError),
+    /// The UDP socket.
+    #[error(transparent)]
+    Udp(#[from] UdpError),
+}
+
+/// Makes a [`Subscriber`] of one channel.
+///
+/// ```no_run
+/// # fn main() -> Result<(), subscriber::ConnectError> {
+/// let mut subscriber = subscriber::Builder::new("itch").symbols(["AAPL", "BRK.*"]).shared_memory()?;
+/// while !subscriber.has_ended() {
+///     subscriber.poll(&mut ());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Builder {
+    name: String,
+    lane: Lane,
+    directory: Option<std::path::PathBuf>,
+    arbiter: ArbiterConfig,
+    engine: EngineConfig,
+    clock: Option<Clock>,
+}
+
+impl Builder {
+    /// A subscriber of the channel that its publisher calls `name`: lane 0, every instrument, books of the default size.
+    pub fn new(name: &str) -> Builder {
+        Builder {
+            name: name.to_owned(),
+            lane: Lane::new(0),
+            directory: None,
+            arbiter: ArbiterConfig::default(),
+            engine: EngineConfig::default(),
+            clock: None,
+        }
+    }
+
+    /// Wants only the instruments whose symbols match one of these: names, or patterns with `*` and `?`. The others are
+    /// skipped cheaply.
+    pub fn symbols<I: IntoIterator<Item = S>, S: AsRef<str>>(mut self, patterns: I) -> Builder {
+        self.engine.selection = Selection::symbols(patterns);
+        self
+    }
+
+    /// Another path of the channel than lane 0, for shared memory.
+    pub fn lane(mut self, lane: u16) -> Builder {
+        self.lane = Lane::new(lane);
+        self
+    }
+
+    /// Another folder for ring files than the usual one.
+    pub fn directory(mut self, directory: &std::path::Path) -> Builder {
+        self.directory = Some(directory.to_owned());
+        self
+    }
+
+    /// Room for books: what outgrows it costs an allocation, which is counted.
+    pub fn books(mut self, books: BooksConfig) -> Builder {
+        self.engine.books = books;
+        self
+    }
+
+    /// What books are taken for when the feed starts in mid-day. Must be what the publisher uses.
+    pub fn start(mut self, start: Start) -> Builder {
+        self.engine.start = start;
+        self
+    }
+
+    /// How long what is missing may take to come by another path or out of order, ns.
+    pub fn hedge_ns(mut self, hedge_ns: u64) -> Builder {
+        self.arbiter.hedge_ns = hedge_ns;
+        self
+    }
+
+    /// Reads this clock instead of one of its own: for processes of one host that compare their times.
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.clock = Some(clock);
+        self
+    }
+
+    /// Over this host's shared memory. A publisher that is not there yet is waited for: polls bring nothing until it
+    /// starts.
+    ///
+    /// # Errors
+    /// [`ConnectError::SharedMemory`] if there can never be a ring of that name.
+    pub fn shared_memory(self) -> Result<Subscriber<ShmRx>, ConnectError> {
+        let rx = self.shared_memory_rx()?;
+        Ok(self.lanes(rx, 1))
+    }
+
+    /// Over UDP multicast.
+    ///
+    /// # Errors
+    /// [`ConnectError::Udp`]: no such interface, port taken, no permission, and so on.
+    pub fn udp(self, options: &UdpOptions, channel: ChannelId) -> Result<Subscriber<UdpRx>, ConnectError> {
+        let rx = UdpRx::open(options, channel)?;
+        Ok(self.lanes(rx, 1))
+    }
+
+    /// Over both; the first copy of each line wins.
+    ///
+    /// # Errors
+    /// [`ConnectError`], whichever fails.
+    pub fn shared_memory_and_udp(
+        self,
+        options: &UdpOptions,
+        channel: ChannelId,
+    ) -> Result<Subscriber<(ShmRx, UdpRx)>, ConnectError> {
+        let rx = (self.shared_memory_rx()?, UdpRx::open(options, channel)?);
+        Ok(self.lanes(rx, 2))
+    }
+
+    /// Over any lanes; `paths` says how many of them carry the channel.
+    pub fn lanes<R: LaneRx>(self, rx: R, paths: usize) -> Subscriber<R> {
+        let clock = self.clock.unwrap_or_else(Clock::calibrate);
+        Subscriber::new(rx, ArbiterConfig { paths, ..self.arbiter }, self.engine, clock)
+    }
+
+    fn shared_memory_rx(&self) -> Result<ShmRx, ConnectError> {
+        let options = RxOptions { dir: self.directory.clone(), ..RxOptions::new(&self.name, self.lane) };
+        Ok(ShmRx::waiting(RxOptions { hedge_ns: self.arbiter.hedge_ns, ..options })?)
+    }
+}
