@@ -21,7 +21,10 @@ use transport::clock::Clock;
 
 /// Replays market-data feeds through the real publisher and subscriber, and measures tail latencies.
 #[derive(Parser)]
-#[command(version, about, after_help = "\
+#[command(
+    version,
+    about,
+    after_help = "\
 Examples:
   feeds-replay demo                                   a generated day over shared memory, then over UDP
   feeds-replay replay day.itch --transport both       a capture as it was, over both
@@ -29,7 +32,8 @@ Examples:
   feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max --transport shm
 
 Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every line
-published was delivered or named as lost, 1 if not, 2 if the command line is wrong.")]
+published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -277,7 +281,8 @@ impl Watcher for Shown {
             return;
         }
         let share = self.total.map_or(String::new(), |total| format!(" of {total}"));
-        let text = format!("{}: {messages} messages{share} after {:.1} s", spec.transport.name(), elapsed.as_secs_f64());
+        let text =
+            format!("{}: {messages} messages{share} after {:.1} s", spec.transport.name(), elapsed.as_secs_f64());
         if self.live { eprint!("\r{text:<70}") } else { eprintln!("{text}") }
     }
 }

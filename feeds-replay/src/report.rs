@@ -30,9 +30,9 @@ impl Summary {
 
     /// Whether every run's books agree and its loss is explained: what a run must do whatever the machine is like.
     pub fn is_sound(&self) -> bool {
-        self.runs.iter().all(|(run, verdict)| {
-            verdict.digests_agree && verdict.loss_explained && run.publisher.error.is_none()
-        })
+        self.runs
+            .iter()
+            .all(|(run, verdict)| verdict.digests_agree && verdict.loss_explained && run.publisher.error.is_none())
     }
 
     /// The runs and what became of them.
@@ -210,7 +210,9 @@ fn taken(run: &RunReport) -> String {
         Pace::Max => "flat out".into(),
     };
     let cores = match spec.cores {
-        Some((publisher, subscriber)) => format!("publisher on core {publisher}, subscriber on core {subscriber}, spinning"),
+        Some((publisher, subscriber)) => {
+            format!("publisher on core {publisher}, subscriber on core {subscriber}, spinning")
+        }
         None => "not pinned, yielding".into(),
     };
     let actual = rate(run.publisher.messages, run.publisher.took_ns)

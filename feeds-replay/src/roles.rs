@@ -209,12 +209,7 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     mut notes: Vec<String>,
     send_drops: impl Fn(&L) -> u64,
 ) -> Result<PublisherReport, Failure> {
-    say(&Ready {
-        pid: std::process::id(),
-        first_ns,
-        date: date.to_string(),
-        notes: std::mem::take(&mut notes),
-    })?;
+    say(&Ready { pid: std::process::id(), first_ns, date: date.to_string(), notes: std::mem::take(&mut notes) })?;
     let Start { schedule } = hear()?;
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };

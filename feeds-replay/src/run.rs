@@ -99,7 +99,12 @@ pub trait Watcher {
 ///
 /// # Errors
 /// [`RunError`]; no child is left behind.
-pub fn run(spec: &Spec, clock: Clock, stop: &Arc<AtomicBool>, watcher: &mut impl Watcher) -> Result<RunReport, RunError> {
+pub fn run(
+    spec: &Spec,
+    clock: Clock,
+    stop: &Arc<AtomicBool>,
+    watcher: &mut impl Watcher,
+) -> Result<RunReport, RunError> {
     // The publisher first: a subscriber looks for the ring when it starts, and is attached before it says that it is ready.
     let mut publisher = Process::start("publisher", spec)?;
     let published: Ready = publisher.hear(READY_PATIENCE)?;
@@ -132,7 +137,9 @@ pub fn run(spec: &Spec, clock: Clock, stop: &Arc<AtomicBool>, watcher: &mut impl
     let publisher_report = match publisher_report {
         Report::Publisher(report) => report,
         Report::Failed(why) => return Err(RunError::Child { role: "publisher", why }),
-        Report::Subscriber(_) => return Err(RunError::Child { role: "publisher", why: "it answered as another".into() }),
+        Report::Subscriber(_) => {
+            return Err(RunError::Child { role: "publisher", why: "it answered as another".into() });
+        }
     };
     let subscriber_report = match subscriber.try_hear::<Report>(END_PATIENCE)? {
         Some(report) => report,
@@ -144,7 +151,9 @@ pub fn run(spec: &Spec, clock: Clock, stop: &Arc<AtomicBool>, watcher: &mut impl
     let subscriber_report = match subscriber_report {
         Report::Subscriber(report) => report,
         Report::Failed(why) => return Err(RunError::Child { role: "subscriber", why }),
-        Report::Publisher(_) => return Err(RunError::Child { role: "subscriber", why: "it answered as another".into() }),
+        Report::Publisher(_) => {
+            return Err(RunError::Child { role: "subscriber", why: "it answered as another".into() });
+        }
     };
     let mut notes = published.notes;
     for note in subscribed.notes.iter().chain(&publisher_report.notes).chain(&subscriber_report.notes) {

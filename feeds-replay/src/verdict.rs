@@ -65,7 +65,8 @@ pub fn judge(report: &RunReport, limit: Limit) -> Verdict {
         return Verdict { valid: None, reasons, met: None, digests_agree, loss_explained };
     }
     if report.spec.cores.is_none() {
-        reasons.push("oversubscribed: fewer cores than busy threads, so the loops yield and no latency is claimed".into());
+        reasons
+            .push("oversubscribed: fewer cores than busy threads, so the loops yield and no latency is claimed".into());
     }
     let off = publisher.took_ns.abs_diff(publisher.planned_ns);
     if off > publisher.planned_ns / 100 && !publisher.stopped {

@@ -447,7 +447,11 @@ impl Record {
     pub fn continuation(head: &Record, payload: &[u8]) -> Record {
         let mut bytes = [0u8; RECORD_LEN];
         bytes[8..8 + payload.len()].copy_from_slice(payload);
-        assert!(payload.len() <= CONTINUATION_LEN, "a continuation holds {CONTINUATION_LEN} bytes, not {}", payload.len());
+        assert!(
+            payload.len() <= CONTINUATION_LEN,
+            "a continuation holds {CONTINUATION_LEN} bytes, not {}",
+            payload.len()
+        );
         let mut record: Record = zerocopy::transmute!(bytes);
         record.kind = Kind::CONTINUATION;
         record.side = head.side;
@@ -529,7 +533,9 @@ impl fmt::Debug for Record {
 }
 
 /// A channel: an independently sequenced stream.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(transparent)]
 pub struct ChannelId(pub U16);
 
@@ -541,7 +547,9 @@ impl ChannelId {
 }
 
 /// One path of a channel: 0 is the A line, 1 the B line, and so on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
 #[repr(transparent)]
 pub struct Lane(pub U16);
 

@@ -276,7 +276,10 @@ impl Config {
         let name = &self.channel.name;
         let legal = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > 64 || !name.chars().all(legal) || name.starts_with('.') {
-            return bad("channel.name", format!("{name:?} is no channel name; use 1 to 64 letters, digits, '-', '_', '.'"));
+            return bad(
+                "channel.name",
+                format!("{name:?} is no channel name; use 1 to 64 letters, digits, '-', '_', '.'"),
+            );
         }
         if !self.ring.lines.is_power_of_two() || self.ring.lines < 2 {
             let next = self.ring.lines.max(2).next_power_of_two();
@@ -309,11 +312,7 @@ impl Config {
 
     /// What defines the stream.
     pub fn channel_config(&self) -> ChannelConfig {
-        ChannelConfig {
-            books: self.books.into(),
-            start: self.feed.start.into(),
-            digest_every: self.run.digest_every,
-        }
+        ChannelConfig { books: self.books.into(), start: self.feed.start.into(), digest_every: self.run.digest_every }
     }
 }
 

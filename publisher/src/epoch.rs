@@ -46,10 +46,10 @@ pub fn raise(state_dir: &Path, channel: &str) -> Result<Epoch, EpochError> {
     let io = |source| EpochError::Io { path: path.clone(), source };
     fs::create_dir_all(state_dir).map_err(io)?;
     let last = match fs::read_to_string(&path) {
-        Ok(text) => text.trim().parse::<u16>().map_err(|_| EpochError::Garbled {
-            path: path.clone(),
-            found: text.trim().chars().take(40).collect(),
-        })?,
+        Ok(text) => text
+            .trim()
+            .parse::<u16>()
+            .map_err(|_| EpochError::Garbled { path: path.clone(), found: text.trim().chars().take(40).collect() })?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
         Err(error) => return Err(io(error)),
     };

@@ -27,7 +27,10 @@ use transport::{LaneTx, RingWriter};
 
 /// Publishes a market-data feed: into shared memory for this host, and by UDP multicast beside it.
 #[derive(Parser)]
-#[command(version, about, after_help = "\
+#[command(
+    version,
+    about,
+    after_help = "\
 Examples:
   publisher check-config itch.toml      say what is wrong with a configuration, and what it means
   publisher run itch.toml               publish
@@ -45,7 +48,8 @@ A configuration, with everything that must be said and some that may be:
   port = 30001
   interface = \"127.0.0.1\"
   [run]
-  core = 1")]
+  core = 1"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -282,10 +286,7 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
         );
     } else {
         println!("{}: understood", path.display());
-        println!(
-            "  channel   '{}', number {}, lane {}",
-            config.channel.name, config.channel.id, config.channel.lane
-        );
+        println!("  channel   '{}', number {}, lane {}", config.channel.name, config.channel.id, config.channel.lane);
         println!("  feed      {}, {:?}", config.feed.path.display(), config.feed.pace);
         println!("  ring      {} lines, {megabytes} MiB", config.ring.lines);
         match &config.udp {

@@ -14,7 +14,9 @@ pub enum PinError {
         usable: Vec<usize>,
     },
     /// The system refused.
-    #[error("the system refused to pin this thread to core {core}; start without pinning, or ask for the right to set the affinity")]
+    #[error(
+        "the system refused to pin this thread to core {core}; start without pinning, or ask for the right to set the affinity"
+    )]
     Refused {
         /// The core asked for.
         core: usize,

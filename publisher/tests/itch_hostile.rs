@@ -7,7 +7,7 @@ use protocol::book::{OrderLookup, RestingOrder};
 use protocol::record::{Flags, InstrumentId, Kind, MAX_LINES_PER_RECORD, Record, Side};
 use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource, Message};
-use publisher::itch::{BinaryFile, FramingOptions, Message as Itch, Normaliser, NormaliserOptions, decode};
+use publisher::itch::{BinaryFile, FramingOptions, Message as Itch, Normaliser, NormaliserOptions, Rejected, decode};
 
 /// A small generator of its own (SplitMix64), so that a printed seed means the same for ever.
 struct Random(Cell<u64>);
@@ -168,16 +168,17 @@ fn a_mutated_stream_gives_what_is_before_the_mutation_and_ends() {
             }
         }
         let mut source = BinaryFile::from_reader(bytes.as_slice(), Path::new("mutated"), FramingOptions::default());
-        let mut at = 0;
-        for i in 0.. {
-            assert!(i <= bytes.len(), "seed {seed}: more messages than bytes");
+        let (mut at, mut delivered) = (0, 0);
+        loop {
+            assert!(delivered <= bytes.len(), "seed {seed}: more messages than bytes");
             match source.next() {
                 Ok(Some(message)) => {
-                    assert_eq!((message.ordinal, message.offset), (i as u64 + 1, at as u64), "seed {seed}");
+                    assert_eq!((message.ordinal, message.offset), (delivered as u64 + 1, at as u64), "seed {seed}");
                     at += 2 + message.bytes.len();
                     if at <= from {
-                        assert_eq!(message.bytes, messages[i], "seed {seed}: message {i} is before the fault");
+                        assert_eq!(message.bytes, messages[delivered], "seed {seed}: {delivered} is before the fault");
                     }
+                    delivered += 1;
                     // Whatever it is now, it is a message or a refusal.
                     let known = LENGTHS.contains(&(message.bytes[0], message.bytes.len()));
                     assert_eq!(decode(message.bytes).is_ok(), known, "seed {seed}");
@@ -199,6 +200,25 @@ fn a_mutated_stream_gives_what_is_before_the_mutation_and_ends() {
             }
         }
     }
+}
+
+#[test]
+fn message_type_0_at_the_very_start_is_skipped_and_counted() {
+    let random = Random(Cell::new(2));
+    let mut bytes = b"\x00\x04\0abc".to_vec();
+    let (more, messages) = stream(&random, 10);
+    bytes.extend(more);
+    let mut source = BinaryFile::from_reader(bytes.as_slice(), Path::new("x"), FramingOptions::default());
+    let mut normaliser = Normaliser::new(NormaliserOptions::default(), SessionDate::NONE);
+    let first = source.next().expect("sound framing").expect("a message");
+    let refused = normaliser.normalise(&first, &Anything(&random), &mut |record| panic!("{record:?}"));
+    assert_eq!(refused, Err(Rejected::Unknown { message_type: 0, len: 4 }));
+    for wanted in &messages {
+        let message = source.next().expect("sound framing").expect("a message");
+        assert_eq!(message.bytes, wanted);
+        normaliser.normalise(&message, &Anything(&random), &mut |_| {}).expect("a known message");
+    }
+    assert_eq!(normaliser.counters().unknown_by_type().collect::<Vec<_>>(), [(0, 1)]);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use protocol::arbiter::{Delivery, Gap, MAX_LANES};
-use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, Start};
+use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
@@ -49,6 +49,8 @@ pub struct EngineCounts {
 
 /// Definitions by instrument and by symbol.
 pub struct Directory {
+    selection: Selection,
+    instruments: usize,
     choices: Choices,
     definitions: Vec<Option<Definition>>,
     by_symbol: HashMap<String, InstrumentId>,
@@ -57,6 +59,8 @@ pub struct Directory {
 impl Directory {
     fn new(selection: Selection, instruments: usize) -> Directory {
         Directory {
+            selection: selection.clone(),
+            instruments,
             choices: Choices::new(selection, instruments),
             definitions: Vec::with_capacity(instruments + 1),
             by_symbol: HashMap::with_capacity(instruments),
@@ -87,7 +91,18 @@ impl Directory {
         }
     }
 
+    /// A new epoch numbers its instruments anew: what the numbers of the old one meant is forgotten.
+    fn forget(&mut self) {
+        self.choices = Choices::new(self.selection.clone(), self.instruments);
+        self.definitions.clear();
+        self.by_symbol.clear();
+    }
+
     fn define(&mut self, instrument: InstrumentId, definition: Definition) -> Choice {
+        // No book has such a number, and a table that long would take the machine's memory.
+        if instrument.0 > MAX_INSTRUMENTS {
+            return Choice::Unwanted;
+        }
         let choice = self.choices.decide(instrument, definition.symbol());
         if choice == Choice::Wanted {
             if instrument.index() >= self.definitions.len() {
@@ -109,9 +124,12 @@ struct PublishClocks {
     anchors: [Option<(Nanos, Nanos)>; MAX_LANES],
 }
 
-/// An anchor older than this on the reader's clock is not used: 2^32 ns, less a quarter for what clocks differ by and for
-/// the time a line was under way.
-const ANCHOR_NS: i64 = 3 << 30;
+/// The low half of a time tells it within 2^32 ns (4.3 s). A quarter of that lies before the anchor: a heartbeat may have
+/// overtaken lines that come by another path, and lines that waited for others may have another lane's clock.
+const BEFORE_ANCHOR_NS: u64 = 1 << 30;
+/// An anchor older than this on the reader's clock is not used: half of the 2^32 ns. The last quarter is for the time
+/// that a line was under way.
+const ANCHOR_NS: i64 = 2 << 30;
 
 impl PublishClocks {
     #[inline]
@@ -131,7 +149,7 @@ impl PublishClocks {
             *slot = None;
             return None;
         }
-        let time = Nanos::next_with_low(anchor, low);
+        let time = Nanos::next_with_low(Nanos(anchor.0.saturating_sub(BEFORE_ANCHOR_NS)), low);
         *slot = Some((time, now));
         Some(time)
     }
@@ -224,10 +242,11 @@ impl Engine {
             Choice::Undecided => false,
             Choice::Unwanted => {
                 self.counts.skipped += 1;
+                self.books.pass(stamp);
                 if record.kind == Kind::DEFINITION {
                     self.assembler.push(stamp.sequence(), record);
                 }
-                return;
+                return self.tell_events(now, handler);
             }
         };
         if record.flags.has(Flags::CONTINUES) {
@@ -277,14 +296,7 @@ impl Engine {
         }
     }
 
-    fn on_continuation<H: Handler>(
-        &mut self,
-        stamp: Stamp,
-        record: &Record,
-        lane: Lane,
-        now: Nanos,
-        handler: &mut H,
-    ) {
+    fn on_continuation<H: Handler>(&mut self, stamp: Stamp, record: &Record, lane: Lane, now: Nanos, handler: &mut H) {
         let instrument = record.instrument_id();
         let whole = self.assembler.push(stamp.sequence(), record);
         let definition = whole
@@ -298,6 +310,7 @@ impl Engine {
             self.books.apply(stamp, record);
         } else {
             self.counts.skipped += 1;
+            self.books.pass(stamp);
         }
         if let Some(definition) = definition
             && self.directory.define(instrument, definition) == Choice::Wanted
@@ -364,9 +377,12 @@ impl<H: Handler> Delivery for Turn<'_, H> {
 
     fn on_epoch(&mut self, from: Epoch, to: Epoch) {
         self.engine.ended = false;
+        // Another publisher may read another clock.
+        self.engine.publish_clocks = PublishClocks::default();
         self.engine.books.on_epoch();
         self.handler.on_epoch(&self.engine.context(self.now), from, to);
         self.engine.tell_events(self.now, self.handler);
+        self.engine.directory.forget();
     }
 
     fn on_publish_time(&mut self, lane: Lane, time: Nanos) {

@@ -176,8 +176,7 @@ fn the_end_is_told_once_and_after_what_is_missing_before_it() {
     b.position(60, stamp(5), true);
     b.timeout(150);
     b.position(160, stamp(5), true);
-    let expected =
-        [Seen::Joined(stamp(1)), Seen::Lines(1, 3), Seen::Gap(4, 1, LossCause::Missing), Seen::End(5)];
+    let expected = [Seen::Joined(stamp(1)), Seen::Lines(1, 3), Seen::Gap(4, 1, LossCause::Missing), Seen::End(5)];
     assert_eq!(b.seen(), expected);
     b.timeout(1_000_000);
     assert_eq!(b.seen(), [], "after the end, silence is no news");

@@ -72,16 +72,8 @@ pub(super) struct Store {
     pub(super) levels: LevelPool,
 }
 
-const UNUSED: OrderSlot = OrderSlot {
-    order_id: 0,
-    price: 0,
-    size: 0,
-    priority: 0,
-    prev: NIL,
-    next: NIL,
-    instrument: 0,
-    side: Side::NONE,
-};
+const UNUSED: OrderSlot =
+    OrderSlot { order_id: 0, price: 0, size: 0, priority: 0, prev: NIL, next: NIL, instrument: 0, side: Side::NONE };
 
 impl Store {
     pub(super) fn new(orders: usize, levels: usize) -> Store {
@@ -147,10 +139,8 @@ impl Store {
         let slot = &mut self.slots[id as usize];
         let old = *slot;
         slot.size = size;
-        sides.digest_orders = sides
-            .digest_orders
-            .wrapping_sub(hash_of(&old))
-            .wrapping_add(hash_of(&OrderSlot { size, ..old }));
+        sides.digest_orders =
+            sides.digest_orders.wrapping_sub(hash_of(&old)).wrapping_add(hash_of(&OrderSlot { size, ..old }));
         let (_, place) = self.level_of(sides, &old);
         let level = self.levels.level_mut(place);
         let before = level_hash(old.side.0, old.price, level.size, u64::from(level.count));

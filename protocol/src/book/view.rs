@@ -1,10 +1,10 @@
 //! Reading a book: best bid and offer, depth, queues.
 
+use super::RestingOrder;
 use super::index::NIL;
 use super::ladder::LadderIter;
 use super::state::BookState;
 use super::store::{Sides, Store, ladder_index, price_of};
-use super::RestingOrder;
 use crate::record::{InstrumentId, Side, UNDEFINED_PRICE};
 
 /// A price level.
@@ -170,4 +170,3 @@ impl Iterator for Queue<'_> {
         Some((slot.order_id, order))
     }
 }
-

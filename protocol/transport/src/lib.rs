@@ -13,5 +13,5 @@ mod slots;
 pub mod udp;
 
 pub use lane::{LaneRx, LaneTx};
-pub use ring::RingWriter;
 pub use memory::{Pages, RingMemory, SharedWord};
+pub use ring::RingWriter;

@@ -25,7 +25,7 @@ use transport::ring::core::{
 };
 
 /// Switches away from a thread that could go on.
-const PREEMPTIONS: usize = 3;
+const PREEMPTIONS: usize = 2;
 const EPOCH: Epoch = Epoch(2);
 const CAPACITY: usize = 2;
 /// A bit that only heartbeats have, in the first word.

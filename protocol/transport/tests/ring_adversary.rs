@@ -48,7 +48,7 @@ impl RingLine<8> for Unmasked {
     }
 
     fn ts_publish(&self) -> Option<u32> {
-        Some(RingLine::ts_publish(&self.0))
+        RingLine::ts_publish(&self.0)
     }
 }
 
@@ -335,7 +335,9 @@ fn no_torn_line_is_accepted_whatever_order_words_become_visible_in() {
     let mut loads = 0;
     let mut causes = (0, 0);
     // A hedge time longer than any store is on its way, and one so short that lines are given up on.
-    for (round, (capacity, hedge_ns)) in [(2, 5_000), (2, 5), (4, 5_000), (8, 5), (64, 5_000), (64, 5)].into_iter().enumerate() {
+    for (round, (capacity, hedge_ns)) in
+        [(2, 5_000), (2, 5), (4, 5_000), (8, 5), (64, 5_000), (64, 5)].into_iter().enumerate()
+    {
         let seed = 0xB00C_0000 + round as u64;
         let last = 200_000;
         let Outcome { judge, counts, loads: these } = attack::<Line>(capacity, hedge_ns, last, seed);

@@ -1,7 +1,7 @@
 //! Nasdaq TotalView-ITCH 5.0.
 //!
 //! A day of one Nasdaq market, every displayed order of it. Four files, in the order the bytes pass through them:
-//! [`framing`] cuts a BinaryFILE stream into messages, [`messages`] is the specification's tables as types, [`decode`]
+//! [`framing`] cuts a BinaryFILE stream into messages, [`messages`] is the specification's tables as types, [`mod@decode`]
 //! views a message's bytes as one of them, and [`normalise`] turns it into records. Beside the last stand the words it
 //! needs for trading states ([`status`]) and for definitions (`definition`). NOTES.md in this folder is what the
 //! specification says, in our own words.

@@ -243,7 +243,11 @@ impl<M: WordsMut<W>, L: RingLine<W>, const W: usize> WriterCore<M, L, W> {
     #[inline(always)]
     pub fn put(&mut self, line: &L) {
         debug_assert_eq!(line.stamp(), self.next, "lines are put in ascending order");
-        debug_assert!(self.next.epoch() == self.shape.epoch, "sequence numbers of epoch {:?} ran out", self.shape.epoch);
+        debug_assert!(
+            self.next.epoch() == self.shape.epoch,
+            "sequence numbers of epoch {:?} ran out",
+            self.shape.epoch
+        );
         if self.unflushed >= self.flush_limit {
             self.flush();
         }

@@ -652,8 +652,7 @@ pub(super) fn read_counters(dir: &Path, name: &str, lane: Lane) -> Result<Vec<(S
     let (file, header) = open_checked(&path)?;
     let len = file.metadata().map_err(SetupError::system("examine", &path, "try again"))?.len();
     header.check(len).map_err(|cause| SetupError::BadFile { path: path.clone(), cause })?;
-    let mapping =
-        Mapping::of_file(&file, REGION_OFFSET, false).map_err(SetupError::system("map", &path, MAP_HINT))?;
+    let mapping = Mapping::of_file(&file, REGION_OFFSET, false).map_err(SetupError::system("map", &path, MAP_HINT))?;
     Ok(counters::read(&mapping, HEADER_LEN))
 }
 

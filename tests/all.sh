@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# tests/all.sh - every test of the project, on a machine with rustup's stable Rust, git and a C compiler.
+#
+#   bash tests/all.sh             all stages
+#   bash tests/all.sh STAGE…      only these: format lints docs build tests loom demo
+#
+# Each stage has a time limit and prints how long it took. The last line is "N passed, N failed, N skipped". With CI=true
+# a missing tool is a failure, never a skip; only tests over recorded data, which the project does not contain, may skip.
+# Nothing is written outside target/ and the system's temporary folders; every process that a stage starts is ended with it.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
+passed=0 failed=0 skipped=0 failures=()
+logs=$(mktemp -d)
+current=
+cleanup() {
+  # A stage runs in a process group of its own; whatever it left behind goes with it.
+  [ -z "$current" ] || kill -KILL -- "-$current" 2>/dev/null
+  rm -rf "$logs"
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+need() { # need COMMAND PACKAGE: installs what is missing, or says the one command that would
+  command -v "$1" >/dev/null 2>&1 && return 0
+  if ! command -v apt-get >/dev/null 2>&1; then
+    echo "all.sh: '$1' is missing, and this machine has no apt: install it by hand" >&2; return 1; fi
+  if [ "$(id -u)" = 0 ]; then
+    DEBIAN_FRONTEND=noninteractive apt-get update -qq >/dev/null && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$2" >/dev/null
+  elif command -v sudo >/dev/null 2>&1 && sudo -n true 2>/dev/null; then
+    sudo apt-get update -qq >/dev/null && sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y "$2" >/dev/null
+  else
+    echo "all.sh: '$1' is missing; install it with: sudo apt-get install $2" >&2; return 1
+  fi
+  command -v "$1" >/dev/null 2>&1
+}
+
+need_component() { # need_component SUBCOMMAND COMPONENT
+  cargo "$1" --version >/dev/null 2>&1 || rustup component add "$2" >/dev/null 2>&1
+  cargo "$1" --version >/dev/null 2>&1 || { echo "all.sh: 'cargo $1' is missing; install it with: rustup component add $2" >&2; return 1; }
+}
+
+# Multicast stays inside a network of its own where this user may make one; elsewhere it stays on loopback by its TTL of 0.
+isolated() {
+  if [ "$(id -u)" = 0 ] && command -v ip >/dev/null 2>&1 && unshare -n ip link set lo up 2>/dev/null; then
+    unshare -n sh -c 'ip link set lo up && exec "$@"' sh "$@"
+  else
+    "$@"
+  fi
+}
+
+# stage NAME SECONDS COMMAND…: a stage that runs tests is counted by its tests, any other as one.
+stage() {
+  local name=$1 limit=$2 log started took status tests
+  shift 2
+  [ "${#only[@]}" = 0 ] || [[ " ${only[*]} " == *" $name "* ]] || return 0
+  log=$logs/$name
+  started=$(date +%s%N)
+  echo "── $name (at most $limit s)"
+  # A group of its own, so that a limit that is passed ends all of it.
+  set -m
+  ( "$@" ) </dev/null >"$log" 2>&1 &
+  current=$!
+  set +m
+  ( sleep "$limit"; kill -TERM -- "-$current" 2>/dev/null; sleep 5; kill -KILL -- "-$current" 2>/dev/null ) &
+  local watch=$!
+  wait "$current"; status=$?
+  kill "$watch" 2>/dev/null; wait "$watch" 2>/dev/null
+  kill -KILL -- "-$current" 2>/dev/null
+  current=
+  took=$(( ($(date +%s%N) - started) / 100000000 ))
+  tests=$(grep -c '^test result:' "$log" || true)
+  if [ "$tests" -gt 0 ]; then
+    local p f
+    p=$(sed -n 's/^test result: .* \([0-9]*\) passed; .*/\1/p' "$log" | paste -sd+ | sed 's/$/+0/')
+    f=$(sed -n 's/^test result: .* \([0-9]*\) failed; .*/\1/p' "$log" | paste -sd+ | sed 's/$/+0/')
+    passed=$((passed + p)); failed=$((failed + f))
+    skipped=$((skipped + $(grep -c 'SKIPPED data test' "$log" || true)))
+    # A build that broke, or a limit that was passed, is a failure though no test failed.
+    if [ $status -ne 0 ] && [ $((f)) = 0 ]; then failed=$((failed + 1)); fi
+  elif [ $status = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+  if [ $status -ne 0 ]; then
+    failures+=("$name")
+    echo "   FAILED (status $status) after $((took / 10)).$((took % 10)) s; the end of its output:"
+    grep -E '^(error|FAIL|test .*FAILED|---- |thread .* panicked)|panicked at' "$log" | head -n 40 | sed 's/^/   │ /'
+    tail -n 60 "$log" | sed 's/^/   │ /'
+  else
+    echo "   passed in $((took / 10)).$((took % 10)) s"
+    grep -h -E '^(  │|SKIPPED data test)' "$log" | sort | uniq -c | sed 's/^ */   /' || true
+  fi
+}
+
+only=("$@")
+# Everything that comes over the network comes now; the stages that run tests are offline.
+cargo fetch --locked >/dev/null 2>&1 || { echo "all.sh: the crates in Cargo.lock could not be fetched: check the connection to the registry" >&2; failed=$((failed + 1)); }
+need cc gcc || failed=$((failed + 1))
+if [ "$(id -u)" = 0 ]; then need ip iproute2 || true; fi
+
+lints() { cargo clippy --locked --workspace --all-targets -- -D warnings; }
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items; }
+# The binaries first: end-to-end tests start them, and find them beside the test executable.
+build() { cargo build --locked --workspace --bins --examples && cargo test --locked --workspace --no-run; }
+# Tests that measure nothing, but do run threads against each other, share two cores: one test binary at a time.
+tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- --show-output; }
+loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
+demo() { bash tests/demo.sh; }
+
+stage format 60 cargo fmt --all --check
+stage lints 600 lints
+stage docs 300 docs
+stage build 900 build
+stage tests 900 tests
+stage loom 420 loom
+stage demo 420 isolated bash tests/demo.sh
+
+echo
+[ ${#failures[@]} = 0 ] || echo "failed: ${failures[*]}"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ]
