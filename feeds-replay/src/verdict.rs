@@ -176,7 +176,8 @@ mod tests {
 
     #[test]
     fn each_thing_that_spoils_a_run_is_named() {
-        let cases: [(fn(&mut RunReport), &str); 9] = [
+        type Spoil = fn(&mut RunReport);
+        let cases: [(Spoil, &str); 9] = [
             (|run| run.publisher.took_ns = 1_010_000_001, "rate"),
             (|run| run.publisher.lag.p999 = 100_001, "lagged"),
             (|run| run.subscriber.jitter_p999_ns = 250_001, "jitter"),

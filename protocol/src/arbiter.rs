@@ -53,7 +53,8 @@ pub trait Delivery {
     fn on_lines(&mut self, first: Stamp, lines: &[Line], lane: Lane, publish_time: Option<Nanos>);
     /// The next lines of the stream will never come.
     fn on_gap(&mut self, gap: Gap);
-    /// The stream is taken up here; what was before is not part of it.
+    /// The stream is taken up here; what was before is not part of it. Line 1 if what came first was within an early
+    /// store's length of it.
     fn on_joined(&mut self, at: Stamp);
     /// A new epoch begins at its line 1; nothing of the old one follows.
     fn on_epoch(&mut self, from: Epoch, to: Epoch);
@@ -236,8 +237,11 @@ impl Arbiter {
                 true
             }
             None => {
-                delivery.on_joined(stamp);
-                self.restart(stamp);
+                // Near an epoch's start it is taken from its start: what is missing may yet come, or is named.
+                let near = stamp.sequence().0 <= self.early.capacity();
+                let at = if near { Stamp::new(stamp.epoch(), SequenceNumber::FIRST) } else { stamp };
+                delivery.on_joined(at);
+                self.restart(at);
                 true
             }
         }

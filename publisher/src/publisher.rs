@@ -116,8 +116,7 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
     #[inline]
     pub fn do_work(&mut self, now: Nanos) -> Result<Turn, PipelineError> {
         self.gaps.turn(now, self.last_work);
-        let taken = self.take_due(now);
-        let work = match taken {
+        let work = match self.take_due(now) {
             Ok(work) => work,
             Err(error) => {
                 self.flush(now);
@@ -142,17 +141,34 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
         Ok(Turn::Worked(work))
     }
 
+    /// Hands over what is due at `now`, at most a batch. What was handed over before a fault counts.
     #[inline]
     fn take_due(&mut self, now: Nanos) -> Result<usize, PipelineError> {
-        let mut work = 0;
-        while work < BATCH_MESSAGES {
+        // Until the start even a flat-out feed waits: heartbeats give subscribers the publisher's clock meanwhile.
+        if now.0 < self.config.schedule.start_ns {
+            return Ok(0);
+        }
+        let before = self.pipeline.messages();
+        let outcome = self.take_batch(now);
+        let work = (self.pipeline.messages() - before) as usize;
+        if work > 0 {
+            self.stats.messages += work as u64;
+            self.stats.first.get_or_insert(now);
+            self.stats.last = now;
+        }
+        outcome.map(|()| work)
+    }
+
+    #[inline]
+    fn take_batch(&mut self, now: Nanos) -> Result<(), PipelineError> {
+        for _ in 0..BATCH_MESSAGES {
             let Some(due) = self.pipeline.peek()? else {
                 self.ended = true;
-                break;
+                return Ok(());
             };
             if let Some(intended) = self.config.schedule.intended(due.index, due.time) {
                 if intended > now {
-                    break;
+                    return Ok(());
                 }
                 self.stats.lag.saturating_record(now.0 - intended.0);
                 self.stats.intended.get_or_insert((intended, intended)).1 = intended;
@@ -162,17 +178,11 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
                 ring.put(line);
                 *lines += 1;
             })?;
-            work += 1;
             if self.ring.unflushed() >= self.flush_at {
                 self.flush(now);
             }
         }
-        if work > 0 {
-            self.stats.messages += work as u64;
-            self.stats.first.get_or_insert(now);
-            self.stats.last = now;
-        }
-        Ok(work)
+        Ok(())
     }
 
     #[inline]

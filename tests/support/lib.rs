@@ -1,1 +1,10 @@
-//! To come.
+//! What the tests of several crates share.
+
+#![forbid(unsafe_code)]
+
+pub mod compare;
+pub mod data;
+pub mod naive;
+pub mod programs;
+pub mod random;
+pub mod stream;

@@ -238,6 +238,21 @@ fn a_lane_that_lost_lines_waits_for_the_others_when_there_are_others() {
 }
 
 #[test]
+fn a_stream_that_is_met_near_its_start_is_taken_from_its_start() {
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(6), 2);
+    b.run(1, 0, stamp(1), 3);
+    b.timeout(100);
+    assert_eq!(
+        b.seen(),
+        [Seen::Joined(stamp(1)), Seen::Lines(1, 3), Seen::Gap(4, 2, LossCause::Missing), Seen::Lines(6, 2)]
+    );
+    let mut b = Bench::new(1, 16);
+    b.run(0, 0, stamp(17), 2);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(17)), Seen::Lines(17, 2)]);
+}
+
+#[test]
 fn a_new_epoch_ends_the_old_one_and_old_lines_are_dropped() {
     let mut b = Bench::new(2, 16);
     let new = |sequence| Stamp::new(Epoch(2), SequenceNumber(sequence));

@@ -42,7 +42,7 @@ use crate::ring::RingShape;
 pub use error::{BadFile, SetupError};
 pub(crate) use file::Published;
 pub use file::{HEADER_LEN, MAGIC, RingHeader, ShmRing, VERSION};
-pub use rx::{RxOptions, ShmRx};
+pub use rx::{RxCounts, RxOptions, ShmRx};
 
 /// The environment variable that names the directory of the ring files.
 pub const DIR_VARIABLE: &str = "BOOKCAST_SHM_DIR";

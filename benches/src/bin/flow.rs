@@ -1,0 +1,217 @@
+//! `flow`: flat out. Lines a second from core to core, beside a bare copy of the same bytes; messages a second through the
+//! publisher's pipeline on one core.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use benches::day::{Day, DayOptions};
+use benches::flow::{FlowSlice, PipelineRun, WRITE_LINES, ring_stream, run_pipeline, run_stream};
+use benches::limits::{bare_copy, memcpy_bytes_per_second};
+use benches::machine::{Cores, Machine, load, pin_anew};
+use benches::ratio::{Ratio, spread};
+use clap::Parser;
+use protocol::book::BooksConfig;
+use protocol::channel::ChannelConfig;
+use protocol::line::{Epoch, LINE_LEN};
+use protocol::record::{ChannelId, Lane};
+use serde::Serialize;
+use transport::RingWriter;
+use transport::clock::Clock;
+
+/// Measures throughput: lines from core to core through the ring with a reader that misses none, beside a bare copy of
+/// the same bytes; and a generated day through the whole pipeline on one core.
+#[derive(Parser)]
+#[command(version)]
+struct Options {
+    /// Rounds of ring and bare copy.
+    #[arg(long, default_value_t = 50, value_name = "N")]
+    rounds: usize,
+    /// Lines in each slice.
+    #[arg(long, default_value_t = 1 << 20, value_name = "N")]
+    slice_lines: u64,
+    /// Places in the rings, a power of two.
+    #[arg(long, default_value_t = 1 << 16, value_name = "N")]
+    lines: usize,
+    /// Messages of the generated day.
+    #[arg(long, default_value_t = 2_000_000, value_name = "N")]
+    messages: u64,
+    /// Securities of the generated day.
+    #[arg(long, default_value_t = 500, value_name = "N")]
+    symbols: u16,
+    /// Seed of the generated day.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Runs of the pipeline, of which the best counts.
+    #[arg(long, default_value_t = 5, value_name = "N")]
+    runs: usize,
+    /// Print one JSON object instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Everything that was measured.
+#[derive(Serialize)]
+struct Report {
+    valid: bool,
+    reasons: Vec<String>,
+    machine: Machine,
+    load_after: Option<f64>,
+    cores: Option<Cores>,
+    memcpy_bytes_per_second: f64,
+    ring: Vec<FlowSlice>,
+    bare: Vec<FlowSlice>,
+    ring_lines_per_second: Option<Ratio>,
+    bare_lines_per_second: Option<Ratio>,
+    ring_to_bare: Option<Ratio>,
+    digest_every: u32,
+    pipeline: Vec<PipelineRun>,
+    best_messages_per_second: f64,
+}
+
+fn main() -> ExitCode {
+    let options = Options::parse();
+    match measure(&options) {
+        Ok(report) if options.json => {
+            println!("{}", serde_json::to_string(&report).expect("a report has string keys only"));
+            ExitCode::SUCCESS
+        }
+        Ok(report) => {
+            print(&options, &report);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("flow: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn measure(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
+    let machine = Machine::here();
+    let clock = Clock::calibrate();
+    let cores = Cores::choose();
+    let mut reasons = Vec::new();
+    if let Some(core) = machine.cores.first() {
+        pin_anew(*core)?;
+    }
+    let memcpy = memcpy_bytes_per_second(4 << 20, 5, clock);
+    let (mut ring, mut bare) = (Vec::new(), Vec::new());
+    if let Some(cores) = cores {
+        if !options.lines.is_power_of_two() || options.lines < 1024 {
+            return Err(format!("--lines {}: give a power of two of at least 1024", options.lines).into());
+        }
+        let (mut writer, mut reader) = ring_stream(options.lines, clock)?;
+        let (mut bare_writer, mut bare_reader) = bare_copy(options.lines);
+        for round in 0..options.rounds {
+            let lines = options.slice_lines;
+            // Each goes first in turn.
+            if round % 2 == 0 {
+                ring.push(run_stream(&mut writer, &mut reader, lines, cores, clock)?);
+            }
+            bare.push(run_stream(&mut bare_writer, &mut bare_reader, lines, cores, clock)?);
+            if round % 2 == 1 {
+                ring.push(run_stream(&mut writer, &mut reader, lines, cores, clock)?);
+            }
+        }
+    } else {
+        reasons.push("oversubscribed: fewer than two usable cores; no stream from core to core was measured".to_owned());
+    }
+    let taken = |slices: &[FlowSlice]| slices.iter().filter(|slice| slice.switches > 0).count();
+    let disturbed = taken(&ring) + taken(&bare);
+    if 2 * disturbed > ring.len() + bare.len() {
+        reasons.push(format!(
+            "oversubscribed: the system took a core in {disturbed} of {} slices; repeat it when nothing else runs",
+            ring.len() + bare.len()
+        ));
+    }
+
+    let day = Day::generate(DayOptions { seed: options.seed, symbols: options.symbols, messages: options.messages })?;
+    let config = ChannelConfig { books: BooksConfig { orders: 1 << 20, ..BooksConfig::default() }, ..Default::default() };
+    let mut into = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), options.lines)?;
+    let mut pipeline = Vec::new();
+    for epoch in 0..options.runs {
+        if epoch > 0 {
+            into = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), options.lines)?;
+        }
+        pipeline.push(run_pipeline(&day, config, &mut into, clock)?);
+    }
+    if pipeline.iter().all(|run| run.switches > 0) {
+        reasons.push("oversubscribed: the system took the core in every run of the pipeline".to_owned());
+    }
+
+    let rates = |slices: &[FlowSlice]| spread(slices.iter().map(FlowSlice::rate).collect());
+    let ratios = ring.iter().zip(&bare).map(|(ring, bare)| ring.rate() / bare.rate()).collect();
+    Ok(Report {
+        valid: reasons.is_empty(),
+        reasons,
+        machine,
+        load_after: load(),
+        cores,
+        memcpy_bytes_per_second: memcpy,
+        ring_lines_per_second: rates(&ring),
+        bare_lines_per_second: rates(&bare),
+        ring_to_bare: spread(ratios),
+        ring,
+        bare,
+        digest_every: config.digest_every,
+        best_messages_per_second: pipeline.iter().map(PipelineRun::rate).fold(0.0, f64::max),
+        pipeline,
+    })
+}
+
+fn print(options: &Options, report: &Report) {
+    match report.valid {
+        true => println!("VALID"),
+        false => println!("INVALID: {}", report.reasons.join("; ")),
+    }
+    println!("machine: {}", report.machine);
+    println!("load average after: {}", report.load_after.map_or("unknown".into(), |load| format!("{load:.2}")));
+    println!("memcpy of 4 MiB by one core, best of 5: {:.1} GB/s", report.memcpy_bytes_per_second / 1e9);
+    if let Some(cores) = report.cores {
+        println!();
+        println!(
+            "core to core, flat out: {cores}; {} slices each in turn of {} lines, {} lines a ring, shown every {WRITE_LINES};",
+            report.ring.len(),
+            options.slice_lines,
+            options.lines
+        );
+        println!("the writer stays three quarters of the ring ahead of the reader at most, so that no line is missed");
+        let row = |name: &str, rate: Option<Ratio>, slices: &[FlowSlice]| {
+            let Some(rate) = rate else { return };
+            let disturbed = slices.iter().filter(|slice| slice.switches > 0).count();
+            println!(
+                "{name:<34} {:>6.1} million lines/s (quartiles {:.1}-{:.1}), {:.1} GB/s, {disturbed} slices with switches",
+                rate.median / 1e6,
+                rate.lower_quartile / 1e6,
+                rate.upper_quartile / 1e6,
+                rate.median * LINE_LEN as f64 / 1e9
+            );
+        };
+        row("ring: seal, put, flush; verify", report.ring_lines_per_second, &report.ring);
+        row("bare copy in, copy out", report.bare_lines_per_second, &report.bare);
+        if let Some(ratio) = report.ring_to_bare {
+            println!(
+                "ring / bare in the same round: {:.2} (quartiles {:.2}-{:.2})",
+                ratio.median, ratio.lower_quartile, ratio.upper_quartile
+            );
+        }
+    }
+    println!();
+    println!(
+        "pipeline on one core: {} messages, {} symbols, seed {}; frame, decode, normalise, sequence, books, a digest every {} \
+         messages, put, flush; nobody reads",
+        options.messages, options.symbols, options.seed, report.digest_every
+    );
+    for (run, result) in report.pipeline.iter().enumerate() {
+        println!(
+            "run {}: {:.2} million messages/s, {:.2} million lines/s, {:.0} ns a message, {} switches",
+            run + 1,
+            result.rate() / 1e6,
+            result.lines as f64 * 1e3 / result.ns as f64,
+            result.ns as f64 / result.messages as f64,
+            result.switches
+        );
+    }
+    println!("best of {}: {:.2} million messages/s", report.pipeline.len(), report.best_messages_per_second / 1e6);
+}

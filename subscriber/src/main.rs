@@ -1,0 +1,44 @@
+//! The `subscriber` command: looks at a channel as a strategy sees it.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod watch;
+
+/// Looks at a channel that a publisher of this host, or of this network, sends.
+#[derive(Parser)]
+#[command(
+    version,
+    about,
+    after_help = "\
+Examples:
+  subscriber watch itch                 every instrument of channel 'itch', in this terminal
+  subscriber watch --help               what else it can do"
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Show a channel's books, rate, losses and digests while they change.
+    Watch(watch::Arguments),
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Watch(arguments) => watch::run(arguments),
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("subscriber: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

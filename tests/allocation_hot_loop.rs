@@ -1,0 +1,246 @@
+//! The hot loops allocate nothing: publisher, ring, reader, arbiter and books over a whole generated day, counted by the
+//! allocator itself.
+
+#![deny(unsafe_code)]
+
+use std::path::Path;
+
+use bookcast_tests::stream::BOOKS;
+use feeds_replay::generate::{GenerateOptions, generate};
+use protocol::arbiter::{Arbiter, ArbiterConfig};
+use protocol::book::{EventEnd, Start};
+use protocol::channel::ChannelConfig;
+use protocol::line::{Epoch, Line};
+use protocol::record::{ChannelId, Flags, Kind, Lane};
+use protocol::time::Nanos;
+use publisher::Pipeline;
+use publisher::date::SessionDate;
+use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
+use subscriber::{Context, Engine, EngineConfig, Handler, Selection, Update};
+use transport::ring::{RingWriter, StartAt};
+use transport::{LaneRx, LaneTx};
+
+/// The system's allocator, counting what threads that ask for it do.
+#[allow(unsafe_code)] // A global allocator cannot be had without; it is the measuring device of this test.
+mod counting {
+    use std::alloc::{GlobalAlloc, Layout, System};
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Calls on this thread while it counts; `None` while it does not. Constant and without a destructor, so that
+        /// using it allocates nothing.
+        static CALLS: Cell<Option<u64>> = const { Cell::new(None) };
+    }
+
+    pub(crate) struct Counting;
+
+    fn count() {
+        // A thread that is ending has no counter any more, and is not one that is measured.
+        let _ = CALLS.try_with(|calls| calls.set(calls.get().map(|n| n + 1)));
+    }
+
+    // SAFETY: every call is handed on to `System` as it came, which keeps `GlobalAlloc`'s promises; counting touches a
+    // thread-local integer and nothing else.
+    unsafe impl GlobalAlloc for Counting {
+        unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+            count();
+            // SAFETY: the caller's promises are those `System` asks for.
+            unsafe { System.alloc(layout) }
+        }
+        unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+            count();
+            // SAFETY: as above.
+            unsafe { System.alloc_zeroed(layout) }
+        }
+        unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+            count();
+            // SAFETY: as above; the memory came from `System`, because everything does.
+            unsafe { System.realloc(memory, layout, size) }
+        }
+        unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+            count();
+            // SAFETY: as above.
+            unsafe { System.dealloc(memory, layout) }
+        }
+    }
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    /// Counts this thread's calls of the allocator, frees included, from here on.
+    pub(crate) fn start() {
+        CALLS.with(|calls| calls.set(Some(0)));
+    }
+
+    /// Ends counting; how many calls there were.
+    pub(crate) fn stop() -> u64 {
+        CALLS.with(|calls| calls.replace(None)).expect("counting was started")
+    }
+}
+
+/// A strategy that looks at what it is told, and keeps sums.
+#[derive(Default)]
+struct Looker {
+    records: u64,
+    events: u64,
+    depth: u64,
+}
+
+impl Handler for Looker {
+    fn on_record(&mut self, _: &Context<'_>, _: &Update<'_>) {
+        self.records += 1;
+    }
+    fn on_event_end(&mut self, ctx: &Context<'_>, end: &EventEnd) {
+        self.events += 1;
+        let book = ctx.book(end.instrument).expect("told of readable books only");
+        self.depth += book.bids().chain(book.asks()).take(10).map(|level| level.size).sum::<u64>();
+        if let Some(level) = end.after.bid {
+            self.depth += book.queue(protocol::record::Side::BID, level.price).map(|(_, order)| order.size).sum::<u64>();
+        }
+    }
+}
+
+fn pipeline(bytes: &[u8]) -> Pipeline<BinaryFile<&[u8]>, Normaliser> {
+    let source = BinaryFile::from_reader(bytes, Path::new("generated"), FramingOptions::default());
+    let venue = Normaliser::new(NormaliserOptions { full: true, ..NormaliserOptions::default() }, SessionDate::NONE);
+    Pipeline::new(source, venue, Epoch(1), ChannelConfig { books: BOOKS, start: Start::Strict, digest_every: 64 })
+}
+
+/// How many messages there are, and the number of the last that defined an instrument.
+fn survey(bytes: &[u8]) -> (u64, u64) {
+    let mut pipeline = pipeline(bytes);
+    let mut last_definition = 0;
+    loop {
+        let mut defines = false;
+        let mut out = |line: &Line| defines |= line.record.kind == Kind::DEFINITION;
+        if !pipeline.step(Nanos(1), &mut out).expect("a sound day") {
+            assert!(!defines);
+            return (pipeline.messages(), last_definition);
+        }
+        if defines {
+            last_definition = pipeline.messages();
+        }
+    }
+}
+
+#[test]
+fn the_counter_counts() {
+    counting::start();
+    let boxed = std::hint::black_box(Box::new(1u64));
+    drop(boxed);
+    assert_eq!(counting::stop(), 2);
+    counting::start();
+    std::hint::black_box([0u64; 8]);
+    assert_eq!(counting::stop(), 0);
+}
+
+/// One day through publisher, ring or lane, arbiter and engine; calls of the allocator after the last definition.
+fn run_day(options: GenerateOptions, over_link: bool) {
+    let mut bytes = Vec::new();
+    generate(&options, &mut bytes).expect("options within their limits");
+    let (messages, last_definition) = survey(&bytes);
+    assert_eq!(messages, options.messages);
+    assert!(last_definition < messages / 2, "definitions to message {last_definition} leave no day to measure");
+
+    let mut pipeline = pipeline(&bytes);
+    let mut ring =
+        RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 12).expect("memory for a small ring");
+    let mut reader = ring.reader(StartAt::Oldest, 200_000);
+    let (mut tx, mut rx) = transport::link::link(&ring, transport::link::LinkOptions::default());
+    let mut arbiter = Arbiter::new(ArbiterConfig::default());
+    let mut engine = Engine::new(EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict });
+    let mut looker = Looker::default();
+    let mut lines = 0;
+    let mut measured = 0;
+    let mut now = 0;
+    loop {
+        if pipeline.messages() == last_definition {
+            counting::start();
+        }
+        now += 10_000;
+        let more = pipeline.step(Nanos(now), &mut |line: &Line| {
+            ring.put(line);
+            lines += 1;
+        });
+        ring.flush();
+        measured += 1;
+        if measured % 1000 == 0 {
+            ring.heartbeat(Nanos(now), false);
+            tx.heartbeat(&ring, Nanos(now), false);
+        }
+        tx.flush(&ring, Nanos(now));
+        let mut turn = engine.turn(Nanos(now), &mut looker);
+        let mut sink = arbiter.sink(Nanos(now), &mut turn);
+        if over_link {
+            while rx.poll(Nanos(now), 256, &mut sink) > 0 {}
+        } else {
+            while reader.poll(Nanos(now), 256, &mut sink) > 0 {}
+        }
+        arbiter.on_timeout(Nanos(now), &mut turn);
+        if !matches!(more, Ok(true)) {
+            assert!(more.is_ok(), "{more:?}");
+            break;
+        }
+    }
+    let calls = counting::stop();
+    let digests = engine.digest_counts();
+    assert_eq!((engine.counts().lines, looker.records), (lines, lines), "every line came");
+    assert_eq!((digests.compared > messages / 100, digests.disagreed), (true, 0));
+    assert_eq!((engine.books_grown(), pipeline.channel().books().grown()), (0, 0), "sizes hold the whole day");
+    assert!(looker.events > messages / 2 && looker.depth > 0);
+    assert_eq!(calls, 0, "seed {}: calls of the allocator after message {last_definition} of {messages}", options.seed);
+}
+
+#[test]
+fn publisher_ring_reader_and_books_allocate_nothing_over_a_whole_day() {
+    run_day(GenerateOptions { seed: 3, symbols: 50, messages: 200_000, ..GenerateOptions::default() }, false);
+}
+
+#[test]
+fn publisher_link_receiver_and_books_allocate_nothing_over_a_whole_day() {
+    run_day(GenerateOptions { seed: 4, symbols: 20, messages: 100_000, ..GenerateOptions::default() }, true);
+}
+
+#[test]
+fn a_gap_over_every_book_and_its_healing_allocate_nothing() {
+    use protocol::arbiter::{Delivery, Gap};
+    use protocol::line::Stamp;
+    use protocol::record::{InstrumentId, Record};
+    use protocol::run::LossCause;
+    let mut channel = protocol::channel::ChannelWriter::new(Epoch(1), ChannelConfig::default());
+    let mut engine = Engine::new(EngineConfig::default());
+    let mut looker = Looker::default();
+    let instruments = protocol::book::BooksConfig::default().instruments as u32;
+    let mut now = 0;
+    let mut round = |kind: Kind, instrument: u32, engine: &mut Engine, looker: &mut Looker| {
+        now += 1;
+        let mut record = Record { flags: Flags::LAST, ..Record::new(kind, InstrumentId(instrument)) };
+        record.side = protocol::record::Side::BID;
+        record.price.set(100);
+        record.order_id.set(now);
+        record.size.set(1);
+        let mut stamp: Stamp = channel.next();
+        channel
+            .push(&record, Nanos(now), &mut |line: &Line| {
+                engine.turn(Nanos(now), looker).on_lines(stamp, std::slice::from_ref(line), Lane::new(0), None);
+                stamp = stamp.plus(1);
+            })
+            .expect("far from the last sequence number");
+    };
+    round(Kind::SESSION_START, 0, &mut engine, &mut looker);
+    for instrument in 1..=instruments {
+        round(Kind::ADD, instrument, &mut engine, &mut looker);
+    }
+    counting::start();
+    for _ in 0..3 {
+        let gap = Gap { first: Stamp(1 << 48 | 1), count: 1, cause: LossCause::Missing };
+        engine.turn(Nanos(1), &mut looker).on_gap(gap);
+        for instrument in 1..=instruments {
+            round(Kind::ADD, instrument, &mut engine, &mut looker);
+        }
+        round(Kind::CLEAR, 0, &mut engine, &mut looker);
+    }
+    assert_eq!(counting::stop(), 0);
+    // Each gap made every book Stale, and each book healed by its count.
+    assert_eq!(engine.counts().state_changes, 3 * 2 * u64::from(instruments));
+}
