@@ -57,15 +57,10 @@ stage() {
   log=$logs/$name
   started=$(date +%s%N)
   echo "── $name (at most $limit s)"
-  # A group of its own, so that a limit that is passed ends all of it.
-  set -m
-  ( "$@" ) </dev/null >"$log" 2>&1 &
+  # timeout makes a process group of its own, so that a limit that is passed ends all of it.
+  timeout -k 5 "$limit" bash -c '"$@"' stage "$@" </dev/null >"$log" 2>&1 &
   current=$!
-  set +m
-  ( sleep "$limit"; kill -TERM -- "-$current" 2>/dev/null; sleep 5; kill -KILL -- "-$current" 2>/dev/null ) &
-  local watch=$!
   wait "$current"; status=$?
-  kill "$watch" 2>/dev/null; wait "$watch" 2>/dev/null
   kill -KILL -- "-$current" 2>/dev/null
   current=
   took=$(( ($(date +%s%N) - started) / 100000000 ))
@@ -81,6 +76,7 @@ stage() {
   elif [ $status = 0 ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
   if [ $status -ne 0 ]; then
     failures+=("$name")
+    [ $status != 124 ] || echo "   the limit of $limit s was passed"
     echo "   FAILED (status $status) after $((took / 10)).$((took % 10)) s; the end of its output:"
     grep -E '^(error|FAIL|test .*FAILED|---- |thread .* panicked)|panicked at' "$log" | head -n 40 | sed 's/^/   │ /'
     tail -n 60 "$log" | sed 's/^/   │ /'
@@ -103,7 +99,8 @@ build() { cargo build --locked --workspace --bins --examples && cargo test --loc
 # Tests that measure nothing, but do run threads against each other, share two cores: one test binary at a time.
 tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- --show-output; }
 loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
-demo() { bash tests/demo.sh; }
+demo() { isolated bash tests/demo.sh; }
+export -f isolated lints docs build tests loom demo
 
 stage format 60 cargo fmt --all --check
 stage lints 600 lints
@@ -111,7 +108,7 @@ stage docs 300 docs
 stage build 900 build
 stage tests 900 tests
 stage loom 420 loom
-stage demo 420 isolated bash tests/demo.sh
+stage demo 420 demo
 
 echo
 [ ${#failures[@]} = 0 ] || echo "failed: ${failures[*]}"

@@ -95,7 +95,8 @@ impl Handler for Looker {
         let book = ctx.book(end.instrument).expect("told of readable books only");
         self.depth += book.bids().chain(book.asks()).take(10).map(|level| level.size).sum::<u64>();
         if let Some(level) = end.after.bid {
-            self.depth += book.queue(protocol::record::Side::BID, level.price).map(|(_, order)| order.size).sum::<u64>();
+            self.depth +=
+                book.queue(protocol::record::Side::BID, level.price).map(|(_, order)| order.size).sum::<u64>();
         }
     }
 }

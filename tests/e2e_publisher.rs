@@ -58,7 +58,12 @@ fn witness() -> Witness {
     Witness { next: 1, ..Witness::default() }
 }
 
-fn poll_until<R: LaneRx>(subscriber: &mut Subscriber<R>, witness: &mut Witness, what: &str, done: impl Fn(&Witness, &Subscriber<R>) -> bool) {
+fn poll_until<R: LaneRx>(
+    subscriber: &mut Subscriber<R>,
+    witness: &mut Witness,
+    what: &str,
+    done: impl Fn(&Witness, &Subscriber<R>) -> bool,
+) {
     let until = Instant::now() + PATIENCE;
     while !done(witness, subscriber) {
         if subscriber.poll(witness) == 0 {

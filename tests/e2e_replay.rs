@@ -22,8 +22,8 @@ fn check_sound(result: &Value, transports: &[&str]) {
     let mut sums = [0; 3];
     for name in transports {
         let run = &result["transports"][name];
-        let [published, delivered, lost] =
-            ["published", "delivered", "lost_named"].map(|key| run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run:#}")));
+        let [published, delivered, lost] = ["published", "delivered", "lost_named"]
+            .map(|key| run[key].as_u64().unwrap_or_else(|| panic!("{key}: {run:#}")));
         assert_eq!(published, delivered + lost, "{name}: {run:#}");
         assert!(run["digests_compared"].as_u64() > Some(0), "{name}: {run:#}");
         assert_eq!(run["loss_explained"], true, "{name}: {run:#}");
@@ -46,10 +46,15 @@ fn the_demo_delivers_a_whole_day_over_both_transports_and_books_agree() {
         assert_eq!(run["messages"], 20_000);
         assert_eq!(run["instruments"], 50);
         assert!(run["valid"].is_boolean(), "{run:#}");
-        for key in ["latency_from_intended_ns", "latency_from_actual_ns", "sender_lag_ns", "event_complete_from_intended_ns"] {
+        for key in
+            ["latency_from_intended_ns", "latency_from_actual_ns", "sender_lag_ns", "event_complete_from_intended_ns"]
+        {
             let latency = &run[key];
             let [p50, p99, p999, max] = ["p50", "p99", "p999", "max"].map(|p| latency[p].as_u64().expect("a number"));
-            assert!(p50 <= p99 && p99 <= p999 && p999 <= max && latency["count"].as_u64() > Some(0), "{key}: {latency}");
+            assert!(
+                p50 <= p99 && p99 <= p999 && p999 <= max && latency["count"].as_u64() > Some(0),
+                "{key}: {latency}"
+            );
         }
     }
 }
@@ -170,8 +175,7 @@ fn what_stands_before_a_fault_is_not_lost() {
 
     let run = |name: &str, bytes: &[u8], extra: &[&str]| {
         let file = file(folder.path(), name, bytes);
-        let arguments =
-            [&["replay", path(&file), "--date", "none", "--speed", "max", "--json"], extra].concat();
+        let arguments = [&["replay", path(&file), "--date", "none", "--speed", "max", "--json"], extra].concat();
         let output = output("feeds-replay", &arguments);
         let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
         check_sound(&result, &["shm"]);

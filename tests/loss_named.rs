@@ -141,16 +141,8 @@ fn run(seed: u64, lines: &[Line], oracle: &Oracle, plan: FaultPlan) -> Outcome {
     let engine = EngineConfig { books: BOOKS, ..EngineConfig::default() };
     let clock = transport::clock::Clock::calibrate();
     let mut subscriber = Subscriber::new(rx, arbiter, engine, clock);
-    let mut witness = Witness {
-        oracle,
-        seed,
-        next: lines[0].stamp(),
-        delivered: 0,
-        named: 0,
-        checked: 0,
-        made_stale: 0,
-        healed: 0,
-    };
+    let mut witness =
+        Witness { oracle, seed, next: lines[0].stamp(), delivered: 0, named: 0, checked: 0, made_stale: 0, healed: 0 };
     let mut now = Nanos(1_000_000_000);
     tx.heartbeat(&ring, now, false);
     for chunk in lines.chunks(5) {
@@ -172,7 +164,11 @@ fn run(seed: u64, lines: &[Line], oracle: &Oracle, plan: FaultPlan) -> Outcome {
     assert_eq!(witness.delivered + witness.named, lines.len() as u64, "seed {seed}: every line is accounted for");
     let counts = subscriber.counts();
     assert_eq!((counts.delivered, counts.lost), (witness.delivered, witness.named), "seed {seed}");
-    assert_eq!(subscriber.engine().digest_counts().disagreed, 0, "seed {seed}: no book that called itself Live disagreed");
+    assert_eq!(
+        subscriber.engine().digest_counts().disagreed,
+        0,
+        "seed {seed}: no book that called itself Live disagreed"
+    );
     Outcome { named: witness.named, checked: witness.checked, made_stale: witness.made_stale, healed: witness.healed }
 }
 
@@ -200,7 +196,9 @@ fn run_days(drop: f64) -> Outcome {
         sum.healed += outcome.healed;
     }
     let Outcome { named, checked, made_stale, healed } = sum;
-    println!("drop {drop}: {named} lines named; {checked} readable books checked, {made_stale} made Stale, {healed} healed");
+    println!(
+        "drop {drop}: {named} lines named; {checked} readable books checked, {made_stale} made Stale, {healed} healed"
+    );
     sum
 }
 

@@ -17,7 +17,7 @@
 //! use benches::ratio::{Ratio, of_slices};
 //!
 //! // Three rounds; in the second the machine was twice as slow for both, which no ratio shows.
-//! let ratio = of_slices(&[60, 120, 66], &[40, 80, 40]).expect("three rounds");
+//! let ratio = of_slices(&[60.0, 120.0, 66.0], &[40.0, 80.0, 40.0]).expect("three rounds");
 //! assert_eq!(ratio.median, 1.5);
 //! ```
 //!

@@ -90,7 +90,8 @@ impl FromStr for Cores {
     fn from_str(text: &str) -> Result<Cores, String> {
         let wrong = || format!("{text:?} is not two different core numbers such as 0,1");
         let (writer, reader) = text.split_once(',').ok_or_else(wrong)?;
-        let (writer, reader) = (writer.trim().parse().map_err(|_| wrong())?, reader.trim().parse().map_err(|_| wrong())?);
+        let (writer, reader) =
+            (writer.trim().parse().map_err(|_| wrong())?, reader.trim().parse().map_err(|_| wrong())?);
         if writer == reader { Err(wrong()) } else { Ok(Cores { writer, reader }) }
     }
 }

@@ -17,10 +17,8 @@ pub struct Ratio {
 
 /// The ratio of `subject` to `bare`, round by round: place `i` of both is round `i`. Rounds in which `bare` is 0 are left
 /// out; `None` if nothing is left.
-pub fn of_slices(subject: &[u64], bare: &[u64]) -> Option<Ratio> {
-    let ratios: Vec<f64> =
-        subject.iter().zip(bare).filter(|(_, bare)| **bare > 0).map(|(a, b)| *a as f64 / *b as f64).collect();
-    spread(ratios)
+pub fn of_slices(subject: &[f64], bare: &[f64]) -> Option<Ratio> {
+    spread(subject.iter().zip(bare).filter(|(_, bare)| **bare > 0.0).map(|(subject, bare)| subject / bare).collect())
 }
 
 /// The median and the quartiles of `values`, as a [`Ratio`]; `None` if there are none.
@@ -51,15 +49,15 @@ mod tests {
     #[test]
     fn the_median_is_of_the_ratios_and_not_the_ratio_of_medians() {
         // By medians it would be 30 / 20.
-        let ratio = of_slices(&[10, 30, 100], &[10, 10, 40]).expect("three rounds");
+        let ratio = of_slices(&[10.0, 30.0, 100.0], &[10.0, 10.0, 40.0]).expect("three rounds");
         assert_eq!((ratio.median, ratio.rounds), (2.5, 3));
         assert_eq!((ratio.lower_quartile, ratio.upper_quartile), (1.75, 2.75));
     }
 
     #[test]
     fn rounds_without_a_bare_value_are_left_out_and_none_at_all_is_no_ratio() {
-        assert_eq!(of_slices(&[10, 30], &[0, 10]).map(|ratio| (ratio.median, ratio.rounds)), Some((3.0, 1)));
-        assert_eq!(of_slices(&[1], &[0]), None);
+        assert_eq!(of_slices(&[10.0, 30.0], &[0.0, 10.0]).map(|ratio| (ratio.median, ratio.rounds)), Some((3.0, 1)));
+        assert_eq!(of_slices(&[1.0], &[0.0]), None);
         assert_eq!(of_slices(&[], &[]), None);
     }
 }

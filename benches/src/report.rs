@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use transport::clock::{Clock, ClockSource};
 
-use crate::handover::{GAP_NS, Pace, Series, Slice, WARM_UP_ITEMS};
+use crate::handover::{GAP_NS, Pace, Series, Slice, WARM_UP_ITEMS, step_ns};
 use crate::machine::{Cores, Machine, load, stolen_ticks};
 use crate::ratio::{Ratio, of_slices};
 
@@ -36,7 +36,7 @@ pub struct Row {
     pub pace: Pace,
     /// Slices.
     pub slices: usize,
-    /// Slices in which the machine took a core.
+    /// Slices of which the machine took more than a hundredth: [`Slice::is_disturbed`].
     pub disturbed: usize,
     /// Samples.
     pub samples: u64,
@@ -48,6 +48,8 @@ pub struct Row {
     pub of_slices: [f64; 3],
     /// p50, p99, p99.9 and maximum over all samples, ns.
     pub of_all: [u64; 4],
+    /// Each slice by itself, by round.
+    pub by_round: Vec<Slice>,
 }
 
 /// How one contender compares with another.
@@ -59,7 +61,7 @@ pub struct Compared {
     pub bare: &'static str,
     /// Ratios at p50, p99 and p99.9, over all rounds.
     pub all: [Option<Ratio>; 3],
-    /// The same over the rounds in which the machine took no core from either.
+    /// The same over the rounds in which the machine disturbed neither.
     pub undisturbed: [Option<Ratio>; 3],
     /// The bar at p50 and p99.
     pub bar: Option<(f64, f64)>,
@@ -84,6 +86,8 @@ pub struct HopReport {
     pub cores: Cores,
     /// What the times were read from.
     pub clock: String,
+    /// The clock's smallest step, ns.
+    pub clock_step_ns: u64,
     /// How far the clock drifted from the monotonic clock, parts per billion.
     pub clock_drift_ppb: i64,
     /// Of the pacing.
@@ -115,7 +119,13 @@ pub struct Setting {
 
 impl HopReport {
     /// Judges what was measured. Comparisons of contenders that took no part are left out.
-    pub fn new(setting: Setting, clock: Clock, seconds: f64, series: &[Series], comparisons: &[Comparison]) -> HopReport {
+    pub fn new(
+        setting: Setting,
+        clock: Clock,
+        seconds: f64,
+        series: &[Series],
+        comparisons: &[Comparison],
+    ) -> HopReport {
         let check = clock.check();
         let mut reasons = Vec::new();
         if clock.source() != ClockSource::Tsc {
@@ -132,11 +142,13 @@ impl HopReport {
         let disturbed: usize = series.iter().map(|series| disturbed(&series.slices)).sum();
         if 2 * disturbed > slices {
             reasons.push(format!(
-                "oversubscribed: the machine took a core in {disturbed} of {slices} slices; repeat it when nothing else runs"
+                "oversubscribed: the machine took more than a hundredth of {disturbed} of {slices} slices; repeat it when nothing \
+                 else runs"
             ));
         }
         for series in series {
-            let (lost, negative) = (sum(&series.slices, |slice| slice.lost), sum(&series.slices, |slice| slice.negative));
+            let (lost, negative) =
+                (sum(&series.slices, |slice| slice.lost), sum(&series.slices, |slice| slice.negative));
             if (lost + negative) * 1_000 > series.all.len() {
                 reasons.push(format!("{}: {lost} items lost, {negative} with negative latency", series.name));
             }
@@ -156,6 +168,7 @@ impl HopReport {
             stolen_ticks: stolen_ticks().saturating_sub(setting.stolen_before),
             cores: setting.cores,
             clock: clock.source().to_string(),
+            clock_step_ns: step_ns(clock),
             clock_drift_ppb: check.drift_ppb,
             seed: setting.seed,
             seconds,
@@ -166,8 +179,8 @@ impl HopReport {
 
 impl Row {
     fn of(series: &Series) -> Row {
-        let median = |of: fn(&Slice) -> u64| {
-            crate::ratio::spread(series.slices.iter().map(|slice| of(slice) as f64).collect()).map_or(0.0, |r| r.median)
+        let median = |of: fn(&Slice) -> f64| {
+            crate::ratio::spread(series.slices.iter().map(of).collect()).map_or(0.0, |r| r.median)
         };
         Row {
             name: series.name,
@@ -185,16 +198,17 @@ impl Row {
                 series.all.value_at_quantile(0.999),
                 series.all.max(),
             ],
+            by_round: series.slices.clone(),
         }
     }
 }
 
-const QUANTILES: [fn(&Slice) -> u64; 3] = [|slice| slice.p50, |slice| slice.p99, |slice| slice.p999];
+const QUANTILES: [fn(&Slice) -> f64; 3] = [|slice| slice.p50, |slice| slice.p99, |slice| slice.p999];
 
 fn compare(comparison: &Comparison, subject: &[Slice], bare: &[Slice], valid: bool) -> Compared {
     let ratios = |subject: &[Slice], bare: &[Slice]| {
         QUANTILES.map(|of| {
-            let values = |slices: &[Slice]| slices.iter().map(of).collect::<Vec<u64>>();
+            let values = |slices: &[Slice]| slices.iter().map(of).collect::<Vec<f64>>();
             of_slices(&values(subject), &values(bare))
         })
     };
@@ -234,8 +248,8 @@ impl fmt::Display for HopReport {
         )?;
         writeln!(
             f,
-            "clock:   {}, drifted {} ppb from the monotonic clock; one-way latency, from before the send to item in hand",
-            self.clock, self.clock_drift_ppb
+            "clock:   {} in steps of {} ns, drifted {} ppb from the monotonic clock; one-way, from before the send to item in hand",
+            self.clock, self.clock_step_ns, self.clock_drift_ppb
         )?;
         writeln!(
             f,
@@ -244,14 +258,25 @@ impl fmt::Display for HopReport {
         )?;
         writeln!(
             f,
-            "         disturbed: a wait of the sender of {GAP_NS} ns and more, or an involuntary switch; kept, and counted"
+            "         disturbed: waits of the sender that missed {GAP_NS} ns and more took over 1 % of it; kept, and counted"
         )?;
         writeln!(f, "rings:   {} lines", self.ring_lines)?;
         writeln!(f)?;
         writeln!(
             f,
             "{:<22} {:>8} {:>8} {:>8} │ {:>7} {:>8} {:>9} {:>10} │ {:>9} {:>6} {:>9} {:>11}",
-            "latency, ns", "p50", "p99", "p99.9", "p50", "p99", "p99.9", "max", "samples", "slices", "disturbed", "pace, us"
+            "latency, ns",
+            "p50",
+            "p99",
+            "p99.9",
+            "p50",
+            "p99",
+            "p99.9",
+            "max",
+            "samples",
+            "slices",
+            "disturbed",
+            "pace, us"
         )?;
         writeln!(f, "{:<22} {:^26} │ {:^37} │", "", "median of slices", "all samples")?;
         for row in &self.rows {
@@ -311,8 +336,17 @@ fn write_ratios(f: &mut fmt::Formatter<'_>, ratios: &[Option<Ratio>; 3]) -> fmt:
 mod tests {
     use super::*;
 
-    fn slice(p50: u64, gaps: u64) -> Slice {
-        Slice { samples: 100, p50, p99: 2 * p50, p999: 3 * p50, max: 4 * p50, gaps, ..Slice::default() }
+    fn slice(p50: u32, gaps: u64) -> Slice {
+        let p50 = f64::from(p50);
+        Slice {
+            samples: 100,
+            p50,
+            p99: 2.0 * p50,
+            p999: 3.0 * p50,
+            gap_ns: 100 * gaps,
+            took_ns: 1_000,
+            ..Slice::default()
+        }
     }
 
     #[test]

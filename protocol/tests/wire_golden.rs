@@ -17,10 +17,8 @@ fn golden(name: &str) -> (Vec<u8>, Stamp) {
         .find(|row| row.split(' ').next() == Some(name))
         .unwrap_or_else(|| panic!("there is no golden row {name}"));
     let fields: Vec<&str> = row.split(' ').collect();
-    let bytes = (0..fields[3].len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(&fields[3][i..i + 2], 16).expect("hex"))
-        .collect();
+    let bytes =
+        (0..fields[3].len()).step_by(2).map(|i| u8::from_str_radix(&fields[3][i..i + 2], 16).expect("hex")).collect();
     let number = |text: &str| text.parse().expect("a number");
     let epoch = u16::try_from(number(fields[1])).expect("16 bits");
     (bytes, Stamp::new(Epoch(epoch), SequenceNumber(number(fields[2]))))

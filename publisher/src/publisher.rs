@@ -70,6 +70,8 @@ pub struct Publisher<S, V, L> {
     next_counters: Nanos,
     flush_at: usize,
     next_heartbeat: Nanos,
+    /// When something last went out on the lanes.
+    last_sent: Nanos,
     heartbeats: u64,
     last_work: usize,
     ended: bool,
@@ -101,14 +103,15 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
             next_counters: Nanos::ZERO,
             flush_at,
             next_heartbeat: Nanos::ZERO,
+            last_sent: Nanos::ZERO,
             heartbeats: 0,
             last_work: 1,
             ended: false,
         }
     }
 
-    /// One turn at time `now`: hands over what is due, flushes ring and lanes, gives a sign of life when none was given
-    /// for the heartbeat interval.
+    /// One turn at time `now`: hands over what is due, flushes ring and lanes, gives a sign of life at the heartbeat
+    /// interval.
     ///
     /// # Errors
     /// [`PipelineError`], after everything before the fault was flushed. The publisher can still be ended in good order
@@ -126,8 +129,9 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
         self.last_work = work;
         if work > 0 {
             self.flush(now);
-            self.next_heartbeat = now.plus(self.config.heartbeat_ns);
-        } else if now >= self.next_heartbeat {
+            self.last_sent = now;
+        }
+        if now >= self.next_heartbeat {
             self.heartbeat(now);
         }
         if now >= self.next_counters {
@@ -191,10 +195,14 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
         self.lanes.flush(&self.ring, now);
     }
 
-    /// A sign of life on the ring and on every lane.
+    /// A sign of life on the ring, under traffic too: it is the only thing there that carries the clock in full, and a late
+    /// joiner needs it. On the lanes only when nothing else was sent: each of their packets carries the clock.
     fn heartbeat(&mut self, now: Nanos) {
         self.ring.heartbeat(now, self.ended);
-        self.lanes.heartbeat(&self.ring, now, self.ended);
+        if self.ended || now.since(self.last_sent) >= self.config.heartbeat_ns as i64 {
+            self.lanes.heartbeat(&self.ring, now, self.ended);
+            self.last_sent = now;
+        }
         self.heartbeats += 1;
         self.next_heartbeat = now.plus(self.config.heartbeat_ns);
     }

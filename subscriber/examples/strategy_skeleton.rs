@@ -160,23 +160,27 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         if arguments.yields { "yielding when idle" } else { "spinning when idle" },
         arguments.core.map_or("not pinned".into(), |core| format!("pinned to core {core}"))
     );
-    println!("the publisher's clock was calibrated by itself: the second line contains how far the two are apart");
-    if strategy.desk.before_hand_over + strategy.desk.without_hand_over + strategy.not_followed() > 0 {
-        println!(
-            "left out: {} that seem to come before their hand-over, {} without one, {} events beyond {} instruments",
-            strategy.desk.before_hand_over,
+    println!("the publisher's clock was calibrated by itself: the second row contains how far the two are apart");
+    let left_out = [
+        (strategy.desk.before_hand_over, "decisions that seem to come before their hand-over: the two clocks disagree"),
+        (
             strategy.desk.without_hand_over,
-            strategy.not_followed(),
-            books.instruments
-        );
-    }
-    if subscriber.engine().books_grown() > 0 {
-        println!("the books outgrew their configured size and allocated during the run");
+            "decisions whose hand-over is not known: no heartbeat has dated the stream yet",
+        ),
+        (strategy.not_followed(), "events of instruments beyond the strategy's table"),
+        (subscriber.engine().books_grown(), "times that the books outgrew their configured size, and allocated"),
+    ];
+    for (count, what) in left_out.into_iter().filter(|(count, _)| *count > 0) {
+        println!("note: {count} {what}");
     }
     Ok(())
 }
 
 fn show(what: &str, histogram: &Histogram<u64>) {
+    if histogram.is_empty() {
+        println!("{what:<34} no sample");
+        return;
+    }
     let at = |quantile| histogram.value_at_quantile(quantile);
     println!(
         "{what:<34} p50 {:>8} ns  p99 {:>8} ns  p99.9 {:>8} ns  max {:>10} ns  of {}",

@@ -104,6 +104,12 @@ impl Directory {
             return Choice::Unwanted;
         }
         let choice = self.choices.decide(instrument, definition.symbol());
+        // What the number meant before is over.
+        if let Some(old) = self.definitions.get_mut(instrument.index()).and_then(Option::take)
+            && self.by_symbol.get(old.symbol()) == Some(&instrument)
+        {
+            self.by_symbol.remove(old.symbol());
+        }
         if choice == Choice::Wanted {
             if instrument.index() >= self.definitions.len() {
                 self.definitions.resize(instrument.index() + 1, None);
@@ -124,11 +130,8 @@ struct PublishClocks {
     anchors: [Option<(Nanos, Nanos)>; MAX_LANES],
 }
 
-/// The low half of a time tells it within 2^32 ns (4.3 s). A quarter of that lies before the anchor: a heartbeat may have
-/// overtaken lines that come by another path, and lines that waited for others may have another lane's clock.
-const BEFORE_ANCHOR_NS: u64 = 1 << 30;
-/// An anchor older than this on the reader's clock is not used: half of the 2^32 ns. The last quarter is for the time
-/// that a line was under way.
+/// An anchor older than this on the reader's clock is not used: half of the 2^32 ns within which a low half tells the time.
+/// The other half is for lines that waited in a ring while this reader was behind. Heartbeats come every few milliseconds.
 const ANCHOR_NS: i64 = 2 << 30;
 
 impl PublishClocks {
@@ -149,13 +152,14 @@ impl PublishClocks {
             *slot = None;
             return None;
         }
-        let time = Nanos::next_with_low(Nanos(anchor.0.saturating_sub(BEFORE_ANCHOR_NS)), low);
+        let time = Nanos::next_with_low(anchor, low);
         *slot = Some((time, now));
         Some(time)
     }
 }
 
-/// See the [module](self).
+/// Takes the lines of a channel in order, keeps directory and books, and calls a [`Handler`]. Knows no transport and no
+/// clock: a live [`Subscriber`](crate::Subscriber) feeds it from its lanes, a backtest from a file.
 pub struct Engine {
     books: Books,
     directory: Directory,
@@ -303,18 +307,19 @@ impl Engine {
             .filter(|(head, _)| head.kind == Kind::DEFINITION)
             .map(|(head, payload)| Definition::parse(head, payload));
         let choice = if instrument == InstrumentId::CHANNEL { Choice::Wanted } else { self.choice(instrument) };
-        if choice != Choice::Unwanted {
-            if choice == Choice::Wanted {
-                handler.on_record(&self.context(now), &Update { record, stamp, ts_publish: None, lane });
-            }
+        if choice == Choice::Wanted {
+            handler.on_record(&self.context(now), &Update { record, stamp, ts_publish: None, lane });
+        }
+        let is_wanted_now =
+            definition.is_some_and(|definition| self.directory.define(instrument, definition) == Choice::Wanted);
+        if choice != Choice::Unwanted || is_wanted_now {
+            // One that was not wanted until now has missed lines. Its count tells, and makes its book Stale at once.
             self.books.apply(stamp, record);
         } else {
             self.counts.skipped += 1;
             self.books.pass(stamp);
         }
-        if let Some(definition) = definition
-            && self.directory.define(instrument, definition) == Choice::Wanted
-        {
+        if is_wanted_now {
             let ctx = self.context(now);
             let definition = ctx.definition(instrument).expect("just defined");
             handler.on_definition(&ctx, instrument, definition);

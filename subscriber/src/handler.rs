@@ -13,8 +13,8 @@ use protocol::time::Nanos;
 /// each line (with [`Handler::on_trade`] and [`Handler::on_status`] beside it where they apply), then
 /// [`Handler::on_event_end`]. The book changes between the last of the former and the latter, never in the middle.
 pub trait Handler {
-    /// A line of a wanted instrument, or of the channel itself. The book does not yet hold what it says, unless the line
-    /// ended an event: see [`Handler::on_event_end`].
+    /// A line of a wanted instrument, or of the channel itself. The book does not hold yet what it says: it changes when
+    /// the event has ended, which [`Handler::on_event_end`] tells.
     fn on_record(&mut self, _ctx: &Context<'_>, _update: &Update<'_>) {}
 
     /// An instrument was defined, or defined anew. Told for wanted instruments only.
@@ -64,8 +64,8 @@ pub struct Update<'a> {
     pub record: &'a Record,
     /// Its epoch and sequence number.
     pub stamp: Stamp,
-    /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, and where two of the publisher's times lay 2^32 ns or more
-    /// apart, so that the low half in the line does not tell.
+    /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, and where two of the
+    /// publisher's times lay 2^32 ns or more apart, so that the low half in the line does not tell.
     pub ts_publish: Option<Nanos>,
     /// The lane that brought it first. For lines that waited for others this is the lane that ended the wait.
     pub lane: Lane,

@@ -206,7 +206,10 @@ impl NaiveBook {
                     _ => at == old_at && price == old.price && size <= old.size,
                 };
                 if size > 0 {
-                    self.rest(at, NaiveOrder { id, price, size, priority: if keeps { old.priority } else { sequence } });
+                    self.rest(
+                        at,
+                        NaiveOrder { id, price, size, priority: if keeps { old.priority } else { sequence } },
+                    );
                 }
             }
             Kind::REDUCE | Kind::EXECUTE => {

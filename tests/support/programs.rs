@@ -47,7 +47,8 @@ pub fn unique(what: &str) -> String {
 pub fn generated_day(folder: &Path, messages: u64, span_ns: u64) -> PathBuf {
     let path = folder.join("generated.itch");
     let mut file = std::io::BufWriter::new(std::fs::File::create(&path).expect("creates"));
-    let options = GenerateOptions { seed: 7, symbols: 20, messages, span_ns: Some(span_ns), ..GenerateOptions::default() };
+    let options =
+        GenerateOptions { seed: 7, symbols: 20, messages, span_ns: Some(span_ns), ..GenerateOptions::default() };
     generate(&options, &mut file).expect("generates");
     file.flush().expect("writes");
     path
@@ -81,7 +82,8 @@ impl Running {
     /// # Panics
     /// If `kill` cannot be run.
     pub fn signal(&self, signal: &str) {
-        let status = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().expect("kill runs");
+        let status =
+            Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status().expect("kill runs");
         assert!(status.success(), "kill -s {signal} {}", self.child.id());
     }
 

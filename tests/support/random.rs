@@ -89,7 +89,11 @@ impl RandomRecords {
         };
         let mut record = Record { flags, side: self.side(), ..Record::new(kind, instrument) };
         record.price.set(self.price(record.side));
-        record.size.set(if self.random.random_ratio(1, 100) { self.random.random() } else { self.random.random_range(0..40) });
+        record.size.set(if self.random.random_ratio(1, 100) {
+            self.random.random()
+        } else {
+            self.random.random_range(0..40)
+        });
         match kind {
             Kind::LEVEL_SET => {
                 record.order_id.set(self.random.random_range(0..9));

@@ -115,7 +115,8 @@ fn measure(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
             }
         }
     } else {
-        reasons.push("oversubscribed: fewer than two usable cores; no stream from core to core was measured".to_owned());
+        reasons
+            .push("oversubscribed: fewer than two usable cores; no stream from core to core was measured".to_owned());
     }
     let taken = |slices: &[FlowSlice]| slices.iter().filter(|slice| slice.switches > 0).count();
     let disturbed = taken(&ring) + taken(&bare);
@@ -127,7 +128,8 @@ fn measure(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
     }
 
     let day = Day::generate(DayOptions { seed: options.seed, symbols: options.symbols, messages: options.messages })?;
-    let config = ChannelConfig { books: BooksConfig { orders: 1 << 20, ..BooksConfig::default() }, ..Default::default() };
+    let config =
+        ChannelConfig { books: BooksConfig { orders: 1 << 20, ..BooksConfig::default() }, ..Default::default() };
     let mut into = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), options.lines)?;
     let mut pipeline = Vec::new();
     for epoch in 0..options.runs {

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use benches::handover::{Contender, Pace, interleave};
-use benches::limits::{bare_udp, cold_words, hot_line, hot_word};
+use benches::limits::{Polling, bare_udp, cold_words, hot_line, hot_word};
 use benches::machine::{Cores, Machine, stolen_ticks};
 use benches::report::{Comparison, HopReport, Setting};
 use benches::subjects::{RingTurn, own_group, ring_line, subscriber_line, udp_line};
@@ -13,6 +13,8 @@ use clap::Parser;
 use transport::clock::Clock;
 
 const HOT: &str = "bare hot word";
+const HOT_HINT: &str = "bare hot word, hint";
+const HOT_CLOCK: &str = "bare hot word, clock";
 const HOT_LINE: &str = "bare hot line of 8";
 const COLD: &str = "bare cold word";
 const RING: &str = "ring";
@@ -26,7 +28,10 @@ const UDP: &str = "UDP lane";
 ///
 /// Two threads are pinned to two cores; nothing else should run. With fewer than two usable cores nothing is measured.
 #[derive(Parser)]
-#[command(version, after_help = "Example: hop --seconds 20, then again: a single run says little about a virtual machine.")]
+#[command(
+    version,
+    after_help = "Example: hop --seconds 20, then again: a single run says little about a virtual machine."
+)]
 struct Options {
     /// How long to measure, in seconds.
     #[arg(long, default_value_t = 15.0, value_name = "N")]
@@ -84,7 +89,19 @@ fn measure(options: &Options, cores: Cores) -> Result<HopReport, Box<dyn std::er
     let clock = Clock::calibrate();
     let memory = Pace::MEMORY;
     let mut contenders = vec![
-        Contender::new(HOT, "one atomic word in one line, polled; no more can be done with less", memory, hot_word()),
+        Contender::new(
+            HOT,
+            "one atomic word in one line, polled; no more can be done with less",
+            memory,
+            hot_word(Polling::Tight),
+        ),
+        Contender::new(
+            HOT_HINT,
+            "the same, with the hint of a waiting loop between looks",
+            memory,
+            hot_word(Polling::Hint),
+        ),
+        Contender::new(HOT_CLOCK, "the same, with a clock reading between looks", memory, hot_word(Polling::Clock)),
         Contender::new(HOT_LINE, "all eight words of one line, unmasked and unchecked", memory, hot_line()),
         Contender::new(COLD, "one word in the next line of a ring each time", memory, cold_words(options.lines)),
         Contender::new(
@@ -124,6 +141,8 @@ fn measure(options: &Options, cores: Cores) -> Result<HopReport, Box<dyn std::er
     }
     let comparisons = [
         Comparison { subject: RING, bare: HOT, bar: Some((2.0, 2.0)) },
+        Comparison { subject: RING, bare: HOT_HINT, bar: None },
+        Comparison { subject: RING, bare: HOT_CLOCK, bar: None },
         Comparison { subject: RING, bare: HOT_LINE, bar: None },
         Comparison { subject: RING, bare: COLD, bar: None },
         Comparison { subject: RING_STILL, bare: HOT, bar: None },

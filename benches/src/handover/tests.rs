@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 
 use super::*;
-use crate::limits::{cold_words, hot_line, hot_word};
+use crate::limits::{Polling, cold_words, hot_line, hot_word};
 use crate::subjects::{RingTurn, ring_line};
 
 /// One item, on one thread: it arrives once, with the time it was sent.
@@ -18,7 +18,9 @@ fn passes_on(mut halves: (impl Sender, impl Receiver), items: usize) {
 
 #[test]
 fn every_contender_in_memory_passes_on_each_item_once() {
-    passes_on(hot_word(), 100);
+    for polling in [Polling::Tight, Polling::Hint, Polling::Clock] {
+        passes_on(hot_word(polling), 100);
+    }
     passes_on(hot_line(), 100);
     passes_on(cold_words(16), 100);
     passes_on(ring_line(16, RingTurn::ReadsClock).expect("a ring"), 100);
@@ -48,7 +50,7 @@ fn contenders_take_turns_and_each_slice_has_every_sample() {
     // Slow enough for a machine that is busy with other tests, short enough to be over at once.
     let pace = Pace { least_ns: 2_000, most_ns: 4_000, items: WARM_UP_ITEMS + 50 };
     let contender = |name| {
-        let (sender, receiver) = hot_word();
+        let (sender, receiver) = hot_word(Polling::Tight);
         Contender::new(name, "", pace, (Noted(sender, name, Arc::clone(&order)), receiver))
     };
     let (contenders, clock) = (vec![contender("a"), contender("b")], Clock::calibrate());
@@ -69,4 +71,18 @@ fn contenders_take_turns_and_each_slice_has_every_sample() {
     assert_eq!(order[..2], ["a", "b"]);
     assert!(order.windows(2).all(|pair| pair[0] != pair[1]));
     assert_eq!(order.len(), rounds + 1, "{order:?}");
+}
+
+#[test]
+fn a_quantile_is_found_between_the_steps_of_the_clock() {
+    let mut histogram = histogram();
+    // Read in steps of 10 ns (and a nanosecond of rounding): a quarter at 30, half at 40, a quarter at 50.
+    for (value, count) in [(30, 20), (31, 5), (40, 30), (39, 20), (50, 25)] {
+        histogram.record_n(value, count).expect("within bounds");
+    }
+    for (q, expected) in [(0.25, 35.0), (0.5, 40.0), (0.75, 45.0), (1.0, 55.0), (0.125, 30.0)] {
+        let got = quantile(&histogram, q, 10);
+        assert!((got - expected).abs() < 1e-9, "{q}: {got} and not {expected}");
+    }
+    assert_eq!(quantile(&super::histogram(), 0.5, 10), 0.0);
 }

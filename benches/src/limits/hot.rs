@@ -9,11 +9,22 @@ use transport::clock::Clock;
 
 use crate::handover::{Arrival, Receiver, Sender};
 
-/// A single word, written by one core and polled by the other. The word is the time of sending. The reader's loop is a
-/// load and a comparison; it reads the clock only when the word has changed.
-pub fn hot_word() -> (impl Sender, impl Receiver) {
+/// What a reader does between two looks at a line. It matters: on some processors a loop that does nothing but look has
+/// many loads under way when the line changes, and throws them all away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Polling {
+    /// Nothing: a load and a comparison.
+    Tight,
+    /// The processor's hint that this is a waiting loop.
+    Hint,
+    /// A fenced reading of the clock, as a subscriber's loop has it.
+    Clock,
+}
+
+/// A single word, written by one core and polled by the other. The word is the time of sending.
+pub fn hot_word(polling: Polling) -> (impl Sender, impl Receiver) {
     let word = Arc::new(CachePadded::new(AtomicU64::new(0)));
-    (HotWordSender(Arc::clone(&word)), HotWordReceiver { word, last: 0 })
+    (HotWordSender(Arc::clone(&word)), HotWordReceiver { word, last: 0, polling })
 }
 
 struct HotWordSender(Arc<CachePadded<AtomicU64>>);
@@ -29,6 +40,7 @@ impl Sender for HotWordSender {
 struct HotWordReceiver {
     word: Arc<CachePadded<AtomicU64>>,
     last: u64,
+    polling: Polling,
 }
 
 impl Receiver for HotWordReceiver {
@@ -36,6 +48,13 @@ impl Receiver for HotWordReceiver {
     fn poll(&mut self, clock: Clock) -> Option<Arrival> {
         let word = self.word.load(Ordering::Acquire);
         if word == self.last {
+            match self.polling {
+                Polling::Tight => {}
+                Polling::Hint => std::hint::spin_loop(),
+                Polling::Clock => {
+                    std::hint::black_box(clock.now());
+                }
+            }
             return None;
         }
         self.last = word;

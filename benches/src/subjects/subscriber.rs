@@ -67,7 +67,8 @@ impl UpdateSender {
         start.flags = Flags::LAST;
         self.put(&start, now);
         for level in 1..=LEVELS {
-            for (side, price) in [(Side::BID, BEST_BID - level * 10_000_000), (Side::ASK, BEST_BID + level * 10_000_000)]
+            for (side, price) in
+                [(Side::BID, BEST_BID - level * 10_000_000), (Side::ASK, BEST_BID + level * 10_000_000)]
             {
                 let mut record = order();
                 record.side = side;

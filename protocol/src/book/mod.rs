@@ -196,6 +196,8 @@ pub struct Books {
     channel_seq: u32,
     /// False until the first channel-wide line after a start in the middle.
     channel_counted: bool,
+    /// Lines of the channel are lost since the last channel-wide line.
+    channel_gapped: bool,
     pending: Vec<PendingLine>,
     pending_free: u32,
     /// Open events by age: (instrument, sequence of the first line). Entries of events that have ended are skipped.
@@ -226,6 +228,7 @@ impl Books {
             books,
             channel_seq: 0,
             channel_counted: true,
+            channel_gapped: false,
             pending,
             pending_free: 0,
             open: VecDeque::with_capacity(bound),
@@ -306,7 +309,7 @@ impl Books {
             book.trading = false;
         }
         self.open.clear();
-        (self.channel_seq, self.channel_counted) = (0, true);
+        (self.channel_seq, self.channel_counted, self.channel_gapped) = (0, true, false);
     }
 
     /// The next thing that came of what was applied.
@@ -387,6 +390,7 @@ impl Books {
     }
 
     fn make_stale(&mut self, reason: StateReason) {
+        self.channel_gapped = true;
         for at in 0..self.books.len() {
             self.books[at].gapped = true;
             self.set_state(InstrumentId(at as u32), reason, |book| {
@@ -437,21 +441,21 @@ impl Books {
 
     fn apply_channel(&mut self, stamp: Stamp, record: &Record) {
         let seq = record.instrument_seq.get();
-        let lost = self.channel_counted && seq != self.channel_seq.wrapping_add(1);
-        if !self.channel_counted {
-            // Own lines that came since a start in the middle were counted from a channel count that nobody knew.
-            for book in &mut self.books {
-                book.channel_at_last = seq.wrapping_sub(1);
+        if !self.channel_counted || seq != self.channel_seq.wrapping_add(1) {
+            let declared = self.channel_gapped;
+            for at in 0..self.books.len() {
+                if self.channel_counted && (!declared || self.books[at].gapped) {
+                    self.books[at].gapped = true;
+                    self.break_count(InstrumentId(at as u32));
+                } else {
+                    // Its last own line came after the declared gap (or the start in the middle), and its count, which
+                    // holds the channel's, has shown what was lost. From here on it is measured by the true count.
+                    self.books[at].channel_at_last = seq.wrapping_sub(1);
+                }
             }
         }
         self.channel_seq = seq;
-        self.channel_counted = true;
-        if lost {
-            for at in 0..self.books.len() {
-                self.books[at].gapped = true;
-                self.break_count(InstrumentId(at as u32));
-            }
-        }
+        (self.channel_counted, self.channel_gapped) = (true, false);
         match record.kind {
             Kind::SESSION_START => self.start_over(StateReason::SessionStart),
             Kind::CLEAR => self.start_over(StateReason::Clear),
@@ -656,9 +660,10 @@ impl Books {
                 self.set_state(instrument, StateReason::Clear, |book| {
                     book.complete = true;
                     book.suspect = false;
-                    // Lines lost behind this one, in its own event, are lost to the emptied book too.
+                    book.broken = false;
+                    // Lines lost behind this one, in its own event, are lost to the emptied book too; the instrument's next
+                    // line tells.
                     book.stale = book.gapped;
-                    book.broken &= book.gapped;
                     book.fed_by = FedBy::Nothing;
                 });
             }

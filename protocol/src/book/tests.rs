@@ -178,7 +178,12 @@ fn check_book(view: &BookView<'_>, context: &dyn Fn() -> String) {
         let mut depth = 0;
         for level in view.levels(side) {
             let key = store::key_of(at, level.price);
-            assert!(before.is_none_or(|b| b < key), "levels of {side:?} out of order at {}: {}", level.price, context());
+            assert!(
+                before.is_none_or(|b| b < key),
+                "levels of {side:?} out of order at {}: {}",
+                level.price,
+                context()
+            );
             before = Some(key);
             depth += 1;
             let mut priority = 0;

@@ -14,8 +14,8 @@ pub trait LaneTx {
     /// dropped (datagrams) or left for the next call (rings), and counted. Returns the number of lines handed over.
     fn flush(&mut self, ring: &RingWriter, now: Nanos) -> usize;
 
-    /// Says that the publisher lives, and where it stands. Called once per heartbeat interval without other traffic,
-    /// and at the end of the session.
+    /// Says that the publisher lives, and where it stands. Called at the heartbeat interval when nothing else was sent on
+    /// this lane meanwhile, and at the end of the session. (The ring has a heartbeat at each interval, under traffic too.)
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool);
 }
 

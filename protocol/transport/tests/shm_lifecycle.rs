@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -285,6 +286,33 @@ fn a_publisher_whose_name_was_taken_away_leaves_the_other_file_alone() {
     assert_eq!(ShmRing::open_in(dir.path(), NAME, LANE).expect("still there").shape().epoch(), Epoch(2));
     drop(other);
     assert_eq!(entries(dir.path()), [""; 0]);
+}
+
+#[test]
+fn readers_map_the_file_read_only() {
+    let dir = TempDir::new().expect("a directory");
+    let mut writer = RingWriter::create(&options(dir.path(), 1)).expect("created");
+    let mappings = || {
+        let maps = fs::read_to_string("/proc/self/maps").expect("maps");
+        // By inode: the writer's mapping still goes by the temporary name that it was made under.
+        let inode = fs::metadata(ring_path(dir.path())).expect("it is there").ino().to_string();
+        let fields = maps.lines().map(|line| line.split_ascii_whitespace().collect::<Vec<_>>());
+        let ours = fields.filter(|fields| fields[4] == inode && fields[5].contains("bookcast-xnas-itch-1."));
+        let mut modes: Vec<String> = ours.map(|fields| fields[1].to_owned()).collect();
+        modes.sort();
+        modes
+    };
+    assert_eq!(mappings(), ["rw-s"]);
+    let ring = ShmRing::open_in(dir.path(), NAME, LANE).expect("opens");
+    assert_eq!(mappings(), ["r--s", "rw-s"]);
+    let mut reader = ring.reader(StartAt::Oldest, 0);
+    drop(ring);
+    publish(&mut writer, 3);
+    let mut log = Log::default();
+    reader.poll(Nanos(1), 10, &mut log);
+    assert_eq!(log.stamps, stamps(1, 1..=3));
+    drop(reader);
+    assert_eq!(mappings(), ["rw-s"], "a reader that leaves unmaps the ring");
 }
 
 #[test]

@@ -32,23 +32,30 @@ use source::Source;
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
-  subscriber watch itch                                     channel 'itch' from this host's shared memory
-  subscriber watch itch --symbols AAPL,'BRK.*' --depth 20   some instruments, twenty levels deep
+  subscriber watch itch
+      channel 'itch' from this host's shared memory
+  subscriber watch itch --symbols AAPL,'BRK.*' --depth 20
+      some instruments, twenty levels deep
   subscriber watch itch --udp 239.255.7.1:30001 --interface 127.0.0.1
-                                                            the same channel by UDP multicast
+      the same channel by UDP multicast
   subscriber watch itch --udp 239.255.7.1:30001 --shared-memory
-                                                            by both; the first copy of each line wins
-  subscriber watch itch --plain                             one line a second, as without a terminal
-  subscriber watch itch --json --seconds 10                 ten seconds, then what came of them as JSON
+      by both: the first copy of each line wins
+  subscriber watch itch --plain
+      one line a second, as without a terminal
+  subscriber watch itch --json --seconds 10
+      ten seconds, then what came of them as JSON
 
-In the terminal: up, down, page up, page down, home and end choose the instrument whose depth is shown; q or Ctrl-C ends.
+Keys: up, down, page up, page down, home and end choose the instrument whose depth is shown; q or Ctrl-C ends.
 
-Colours of a book: Live, every change was seen. Suspect, the venue's own feed is inconsistent. Stale, something may have
-been missed here. Unknown, nothing has said yet what the book held to begin with: its publisher started in mid-day (try
---natural if the publisher has start = \"natural\"), or this program joined late.
+What a book says of itself:
+  Live      every change was seen
+  Suspect   the venue's own feed is inconsistent, or began in mid-day (--natural)
+  Stale     something may have been missed here
+  Unknown   nothing has said yet what it held to begin with: its publisher began in mid-day, or this program
+            joined late
 
-The exit status is 0, or 1 if nothing could be watched, nothing came, or a digest disagreed. Without a terminal it ends
-with the stream.")]
+The exit status is 0, or 1 if nothing could be watched, nothing came, or a digest disagreed. Without a terminal it \
+ends with the stream.")]
 pub(crate) struct Arguments {
     /// The channel, as its publisher calls it.
     channel: String,

@@ -4,7 +4,7 @@ use protocol::arbiter::Gap;
 use protocol::book::MAX_INSTRUMENTS;
 use protocol::line::{Epoch, Stamp};
 use protocol::price::Decimal;
-use protocol::record::InstrumentId;
+use protocol::record::{InstrumentId, status as action};
 use protocol::time::Nanos;
 use serde::Serialize;
 use subscriber::{Bbo, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update};
@@ -76,6 +76,10 @@ impl Handler for Tally {
     }
 
     fn on_status(&mut self, _: &Context<'_>, status: &Status) {
+        // These say something beside the trading state, which stays what it was.
+        if matches!(status.action, action::NONE | action::SHORT_SALE_RESTRICTION | action::NEW_PRICE_INDICATION) {
+            return;
+        }
         if let Some(seen) = self.seen(status.instrument) {
             seen.status = Some(status.action);
         }
@@ -394,24 +398,21 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// What a StatusAction is called, short.
-pub(crate) fn status_text(action: u8) -> &'static str {
-    use protocol::record::status as s;
-    match action {
-        s::PRE_OPEN => "pre-open",
-        s::PRE_CROSS => "pre-cross",
-        s::QUOTING => "quoting",
-        s::CROSS => "cross",
-        s::ROTATION => "rotation",
-        s::NEW_PRICE_INDICATION => "indication",
-        s::TRADING => "trading",
-        s::HALT => "halted",
-        s::PAUSE => "paused",
-        s::SUSPEND => "suspended",
-        s::PRE_CLOSE => "pre-close",
-        s::CLOSE => "closed",
-        s::POST_CLOSE => "post-close",
-        s::SHORT_SALE_RESTRICTION => "short-sale",
-        s::NOT_AVAILABLE => "not available",
+pub(crate) fn status_text(status: u8) -> &'static str {
+    match status {
+        action::PRE_OPEN => "pre-open",
+        action::PRE_CROSS => "pre-cross",
+        action::QUOTING => "quoting",
+        action::CROSS => "cross",
+        action::ROTATION => "rotation",
+        action::TRADING => "trading",
+        action::HALT => "halted",
+        action::PAUSE => "paused",
+        action::SUSPEND => "suspended",
+        action::PRE_CLOSE => "pre-close",
+        action::CLOSE => "closed",
+        action::POST_CLOSE => "post-close",
+        action::NOT_AVAILABLE => "not available",
         _ => "",
     }
 }

@@ -406,7 +406,10 @@ fn modify_by_rule_keeps_its_place_only_at_the_same_price_and_no_greater_size() {
     let up = feed.send(modify(1, S::BID, 100, 10, modify::BY_RULE));
     assert_eq!(feed.queue(ONE, S::BID, 100), [(2, 10, second), (1, 10, up)], "size up");
     let away = feed.send(modify(2, S::BID, 99, 10, modify::BY_RULE));
-    assert_eq!((feed.queue(ONE, S::BID, 99), feed.levels(ONE, S::BID)), (vec![(2, 10, away)], vec![(100, 10, 1), (99, 10, 1)]));
+    assert_eq!(
+        (feed.queue(ONE, S::BID, 99), feed.levels(ONE, S::BID)),
+        (vec![(2, 10, away)], vec![(100, 10, 1), (99, 10, 1)])
+    );
     let back = feed.send(modify(2, S::BID, 100, 1, modify::BY_RULE));
     assert_eq!(feed.queue(ONE, S::BID, 100), [(1, 10, up), (2, 1, back)], "a price that comes back goes to the back");
     // A byte without a name is the rule.
@@ -512,7 +515,10 @@ fn the_same_orders_twice_after_a_clear_are_the_same_queues_with_new_places() {
         feed.send(open(add(1, S::BID, 100, 5)));
         feed.send(add(2, S::BID, 100, 6));
         let order = feed.queue(ONE, S::BID, 100).iter().map(|(id, size, _)| (*id, *size)).collect::<Vec<_>>();
-        assert_eq!((order, feed.levels(ONE, S::BID), feed.state(ONE)), (vec![(1, 5), (2, 6)], vec![(100, 11, 2)], Live));
+        assert_eq!(
+            (order, feed.levels(ONE, S::BID), feed.state(ONE)),
+            (vec![(1, 5), (2, 6)], vec![(100, 11, 2)], Live)
+        );
     }
 }
 
@@ -537,7 +543,11 @@ fn implied_ladders_stand_apart() {
     feed.send(level(S::ASK, 101, 5, 1));
     feed.send(level(S::IMPLIED_BID, 102, 9, 0));
     let bbo = feed.view(ONE).bbo();
-    assert_eq!((bbo.bid, bbo.ask_price(), feed.state(ONE)), (None, 101, Live), "implied crossed with outright is legal");
+    assert_eq!(
+        (bbo.bid, bbo.ask_price(), feed.state(ONE)),
+        (None, 101, Live),
+        "implied crossed with outright is legal"
+    );
     assert_eq!((feed.levels(ONE, S::IMPLIED_BID), feed.levels(ONE, S::BID)), (vec![(102, 9, 0)], vec![]));
     feed.send(level(S::IMPLIED_ASK, 102, 9, 0));
     assert_eq!(feed.state(ONE), Live, "locked");

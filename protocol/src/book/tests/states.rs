@@ -97,6 +97,22 @@ fn a_lost_channel_wide_line_is_found_even_if_nobody_declared_a_gap() {
 }
 
 #[test]
+fn a_channel_wide_line_lost_before_a_clear_of_one_book_does_not_make_it_stale_again() {
+    let mut feed = two_books();
+    feed.lose(last(Kind::STATISTIC, CHANNEL));
+    feed.lose(last(Kind::STATISTIC, CHANNEL));
+    feed.gap();
+    feed.send(last(Kind::CLEAR, ONE));
+    feed.take_events();
+    // The next one shows that two were lost: ONE was cleared since, TWO has not spoken since.
+    feed.send(last(Kind::STATISTIC, CHANNEL));
+    feed.send(add(2, Side::BID, 101, 5));
+    feed.send(order(Kind::ADD, TWO, 2, Side::ASK, 200, 1));
+    assert_eq!((feed.state(ONE), feed.state(TWO)), (Live, Stale));
+    assert!(feed.take_changes().iter().all(|change| change.0 != ONE));
+}
+
+#[test]
 fn a_book_that_missed_something_is_healed_by_an_agreeing_digest() {
     let mut feed = two_books();
     // The lost line changed nothing that a book shows.
@@ -190,13 +206,27 @@ fn a_new_epoch_makes_every_book_stale_until_it_says_what_it_holds() {
 
 #[test]
 fn a_status_of_the_old_epoch_does_not_judge_the_new() {
+    for kind in [Kind::SESSION_START, Kind::CLEAR] {
+        let mut feed = two_books();
+        feed.send(status_of(ONE, status::TRADING));
+        feed.epoch(2);
+        feed.send(last(kind, CHANNEL));
+        feed.send(add(1, Side::BID, 102, 5));
+        feed.send(add(2, Side::ASK, 101, 5));
+        assert_eq!(feed.state(ONE), Live, "the publisher of the new epoch has not heard of any trading either");
+    }
+}
+
+#[test]
+fn a_status_that_may_have_been_lost_does_not_judge_what_comes_after() {
     let mut feed = two_books();
     feed.send(status_of(ONE, status::TRADING));
-    feed.epoch(2);
-    feed.send(last(Kind::SESSION_START, CHANNEL));
+    feed.lose(status_of(ONE, status::HALT));
+    feed.gap();
+    feed.send(last(Kind::CLEAR, CHANNEL));
     feed.send(add(1, Side::BID, 102, 5));
     feed.send(add(2, Side::ASK, 101, 5));
-    assert_eq!(feed.state(ONE), Live, "the publisher of the new epoch has not heard of any trading either");
+    assert_eq!(feed.state(ONE), Live);
 }
 
 #[test]
@@ -265,6 +295,21 @@ fn a_clear_inside_an_event_whose_rest_is_lost_makes_nothing_live() {
 }
 
 #[test]
+fn a_clear_inside_an_event_with_a_gap_that_took_nothing_of_it_is_believed_at_the_next_line() {
+    let mut feed = two_books();
+    let mut wrong = feed.digest(ONE);
+    wrong.size.set(9);
+    feed.send(wrong);
+    feed.send(open(last(Kind::CLEAR, ONE)));
+    feed.lose(order(Kind::ADD, TWO, 3, Side::ASK, 201, 5));
+    feed.gap();
+    feed.send(last(Kind::EVENT_END, CHANNEL));
+    assert_eq!((feed.state(ONE), feed.view(ONE).resting_orders()), (Stale, 0), "a line behind the Clear may be lost");
+    feed.send(add(4, Side::BID, 103, 5));
+    assert_eq!((feed.state(ONE), feed.levels(ONE, Side::BID)), (Live, vec![(103, 5, 1)]));
+}
+
+#[test]
 fn an_open_event_goes_on_after_a_gap_that_took_nothing_of_it() {
     let mut feed = two_books();
     feed.send(open(last(Kind::CLEAR, ONE)));
@@ -310,6 +355,8 @@ fn a_gap_before_a_late_joiners_first_line_of_an_instrument_proves_nothing() {
     feed.gap();
     feed.send(add(2, Side::BID, 100, 5));
     assert_eq!(feed.state(ONE), Stale, "its first line may or may not continue something");
+    feed.send(add(3, Side::BID, 100, 5));
+    assert_eq!(feed.state(ONE), Stale, "and its second continues only the first");
     let digest = Record { detail: digest::LIVE, ..feed.digest(ONE) };
     feed.send(digest);
     assert_eq!(feed.state(ONE), Live);

@@ -308,7 +308,8 @@ pub enum StartAt {
     /// At the ring's first line if the ring still holds it, or holds nothing yet; else like `Newest`: a late joiner that
     /// cannot have the whole epoch gains nothing from having a part of it.
     Oldest,
-    /// At the newest line that was flushed, which is delivered too; at the ring's first line if nothing was.
+    /// At the newest line that was flushed, which is delivered too; at the ring's first line if nothing was. What the
+    /// writer overwrites before this line has been read is no loss: the reader joins at what is the newest by then.
     Newest,
     /// At this line, whether or not the ring still holds it: what it no longer holds is named as a loss.
     At(SequenceNumber),
@@ -360,6 +361,8 @@ pub struct ReaderCore<M, L, const W: usize> {
     hedge_ns: i64,
     /// Where to begin, until that has been settled.
     start: Option<StartAt>,
+    /// It began at the newest line, and has not got that line yet.
+    is_joining: bool,
     /// The stamp of the next line to hand up.
     cursor: Stamp,
     /// The stamp after the newest line known to have been written; never below the cursor.
@@ -396,6 +399,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             shape,
             hedge_ns: hedge_ns.min(i64::MAX as u64) as i64,
             start: Some(start),
+            is_joining: false,
             cursor: first,
             head: first,
             resolved: 0,
@@ -512,6 +516,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
         self.cursor = cursor;
         self.head = cursor;
         self.mark.0 = cursor;
+        self.is_joining = !matches!(self.start, Some(StartAt::At(_))) && cursor != first;
         self.start = None;
         true
     }
@@ -622,6 +627,12 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             self.believe_head(self.cursor.plus(self.shape.capacity + 1), now);
         }
         if self.head.0 - self.cursor.0 > self.shape.capacity {
+            if self.is_joining {
+                // It has not had a line yet, so it has lost none: it joins once more, at what is the newest by now.
+                self.start = Some(StartAt::Newest);
+                self.pending = None;
+                return 0;
+            }
             self.counts.laps += 1;
             self.lose(Stamp(self.head.0 - self.shape.capacity / 2), LossCause::Lapped, sink);
         } else if !self.confirms(self.cursor) {
@@ -715,6 +726,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
         self.cursor = end;
         self.head = self.head.max(end);
         self.waiting_since = None;
+        self.is_joining = false;
     }
 
     /// Hands up the heartbeat that waited for the lines before it.

@@ -165,6 +165,7 @@ impl Bench {
         let (mut all, mut idle) = (Vec::new(), 0);
         while idle < 2 * LOOKS_PER_WHOLE_LOOK {
             let told = self.poll();
+            assert!(all.len() < 10_000, "it never comes to rest: {told:?}");
             idle = if told.is_empty() { idle + 1 } else { 0 };
             all.extend(told);
         }
@@ -330,6 +331,16 @@ fn a_written_line_that_does_not_verify_is_lost_after_the_hedge_time_and_not_befo
 }
 
 #[test]
+fn a_full_ring_whose_oldest_line_is_not_visible_is_no_lap() {
+    let mut bench = Bench::new(8, StartAt::At(SequenceNumber::FIRST));
+    bench.publish(8);
+    bench.word(bench.writer.shape().offset::<8>(stamp(1)) + 3).set(12_345);
+    assert_eq!(bench.drain(), []);
+    bench.now += HEDGE_NS;
+    assert_eq!(bench.drain(), [Loss(1, 1, LossCause::Unverified), Lines(2, 7, None)]);
+}
+
+#[test]
 fn a_line_that_becomes_whole_within_the_hedge_time_is_delivered() {
     let mut bench = Bench::new(8, StartAt::Oldest);
     bench.publish(1);
@@ -378,6 +389,23 @@ fn a_reader_that_joins_while_the_latest_line_is_torn_waits_for_one_that_is_not()
     }
     bench.word(LATEST + 3).set(whole);
     assert_eq!(bench.drain(), [Lines(11, 1, None)]);
+}
+
+#[test]
+fn a_late_joiner_that_is_lapped_before_its_first_line_joins_again_and_has_lost_nothing() {
+    let mut bench = Bench::new(8, StartAt::Newest);
+    bench.publish(11);
+    bench.reader_joins(StartAt::Oldest);
+    // It settles on line 11, which is torn when it comes to read it, in both places.
+    let place = bench.writer.shape().offset::<8>(stamp(11)) + 3;
+    assert!(bench.reader.settle_start());
+    assert_eq!(bench.reader.cursor(), stamp(11));
+    bench.word(place).set(5);
+    bench.publish(20);
+    assert_eq!(bench.drain(), [Lines(31, 1, None)]);
+    assert_eq!(bench.reader.counts().laps, 0);
+    bench.publish(20);
+    assert!(matches!(bench.drain()[..], [Loss(32, _, LossCause::Lapped), Lines(..)]), "from there on it counts");
 }
 
 #[test]

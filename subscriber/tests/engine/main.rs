@@ -1,0 +1,7 @@
+//! The subscriber as a strategy meets it: real lines over an in-process link, in virtual time, one test a promise.
+
+mod callbacks;
+mod selection;
+mod states;
+mod stream;
+mod support;

@@ -1,0 +1,198 @@
+//! Beginning, progress and end of a stream; times and positions.
+
+use protocol::arbiter::Delivery;
+use protocol::book::{BooksConfig, Start};
+use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::record::{InstrumentId, Kind, Lane, Side};
+use protocol::time::Nanos;
+use subscriber::{Engine, EngineConfig, NotReadable, Selection};
+
+use crate::support::{Bench, HEDGE_NS, Notes, SILENT_NS, add, definition, last, session_start};
+
+#[test]
+fn the_end_of_the_stream_is_told_once_and_after_everything_before_it() {
+    let mut bench = Bench::new();
+    bench.publish(&[session_start()]);
+    bench.lose(&[add(1, 10, Side::BID, 5, 100)]);
+    bench.notes();
+    bench.heartbeat(true);
+    assert!(!bench.subscriber.has_ended() && bench.notes().is_empty(), "a line may still come");
+    bench.wait(HEDGE_NS);
+    assert_eq!(bench.notes(), ["gap of 1 from 1:2: Missing", "end"]);
+    assert!(bench.subscriber.has_ended());
+    bench.heartbeat(true);
+    bench.wait(SILENT_NS);
+    assert_eq!(bench.notes(), [] as [&str; 0], "told once, and nobody calls it silent");
+}
+
+#[test]
+fn the_venues_session_end_is_not_the_end_of_the_stream() {
+    let mut bench = Bench::new();
+    bench.publish(&[session_start(), last(Kind::SESSION_END, 0)]);
+    assert_eq!(bench.notes()[2..], ["2 SessionEnd of 0", "session ends"]);
+    assert!(bench.subscriber.engine().session_ended() && !bench.subscriber.has_ended());
+    bench.publish(&[session_start()]);
+    assert!(!bench.subscriber.engine().session_ended());
+}
+
+#[test]
+fn a_new_epoch_makes_every_book_stale_and_forgets_what_numbers_meant() {
+    let mut bench = Bench::new();
+    bench.publish(&[session_start()]);
+    bench.publish(&definition(1, "AAPL"));
+    bench.publish(&[add(1, 10, Side::BID, 5, 100)]);
+    bench.heartbeat(true);
+    assert!(bench.subscriber.has_ended());
+    bench.notes();
+
+    bench.restart(2);
+    bench.publish(&[add(1, 77, Side::ASK, 1, 50)]);
+    assert_eq!(
+        bench.notes(),
+        ["epoch 1 -> 2", "1 Live -> Stale: NewEpoch", "1 Add of 1, no book"],
+        "its first line says nothing of what the book held before"
+    );
+    assert!(!bench.subscriber.has_ended(), "there is a stream again");
+    assert_eq!(bench.context().symbol(InstrumentId(1)), "");
+    assert_eq!(bench.context().instrument("AAPL"), None);
+    assert!(matches!(bench.context().book(InstrumentId(1)), Err(NotReadable::State { .. })));
+    bench.publish(&[session_start()]);
+    bench.publish(&definition(1, "MSFT"));
+    bench.publish(&[add(1, 78, Side::ASK, 2, 60)]);
+    let notes = bench.notes();
+    assert!(notes.contains(&"1 Stale -> Live: SessionStart".into()), "{notes:?}");
+    assert_eq!(notes.last().expect("the add's event"), "event of 1: - | - -> - | 2x60 (1)");
+    assert_eq!(bench.context().symbol(InstrumentId(1)), "MSFT");
+    assert_eq!(bench.subscriber.counts().epochs, 1);
+}
+
+#[test]
+fn choices_are_made_anew_in_a_new_epoch() {
+    let mut bench = Bench::with(Selection::symbols(["AAPL"]), Start::Strict);
+    bench.publish(&[session_start()]);
+    bench.publish(&definition(1, "AAPL"));
+    bench.restart(2);
+    bench.publish(&[session_start()]);
+    bench.publish(&definition(1, "MSFT"));
+    bench.publish(&definition(2, "AAPL"));
+    bench.notes();
+    bench.publish(&[add(1, 10, Side::BID, 5, 100), add(2, 20, Side::BID, 6, 100)]);
+    assert_eq!(bench.notes(), ["9 Add of 2, book - | -", "event of 2: - | - -> 6x100 (1) | -"]);
+    assert_eq!(bench.context().book(InstrumentId(1)).err(), Some(NotReadable::NotSelected(InstrumentId(1))));
+}
+
+#[test]
+fn lag_counts_the_lines_known_to_exist_and_not_delivered() {
+    let mut bench = Bench::new();
+    bench.publish(&[session_start(), add(1, 10, Side::BID, 5, 100)]);
+    assert_eq!((bench.subscriber.lag(), bench.context().lag()), (0, 0));
+    bench.lose(&[add(1, 11, Side::BID, 5, 100), add(1, 12, Side::BID, 5, 100)]);
+    bench.publish(&[add(1, 13, Side::BID, 5, 100)]);
+    assert_eq!((bench.subscriber.lag(), bench.context().lag()), (3, 3));
+    bench.notes.lags.clear();
+    bench.wait(HEDGE_NS);
+    assert_eq!(bench.notes.lags, [3], "as of the turn before");
+    assert_eq!((bench.subscriber.lag(), bench.context().lag()), (0, 0));
+    // A heartbeat shows the loss of the newest line.
+    bench.lose(&[add(1, 14, Side::BID, 5, 100)]);
+    bench.heartbeat(false);
+    assert_eq!(bench.subscriber.lag(), 1);
+}
+
+#[test]
+fn a_poll_that_brings_nothing_is_idle_and_says_so_once() {
+    let mut bench = Bench::new();
+    assert_eq!((bench.poll(), bench.notes.idle), (0, 1));
+    bench.send(&[session_start(), add(1, 10, Side::BID, 5, 100)]);
+    assert_eq!((bench.poll(), bench.notes.idle), (2, 1));
+    assert_eq!((bench.poll(), bench.notes.idle), (0, 2));
+}
+
+#[test]
+fn a_turn_hands_up_a_bounded_number_of_lines() {
+    let mut bench = Bench::new();
+    bench.send(&vec![last(Kind::STATISTIC, 1); 1_000]);
+    let mut turns = Vec::new();
+    while turns.iter().sum::<usize>() < 1_000 {
+        turns.push(bench.poll());
+        assert!(turns.len() < 100, "{turns:?}");
+    }
+    // Packets are taken whole, so the last one of a turn may go beyond.
+    assert!(turns.iter().all(|lines| (1..subscriber::POLL_LIMIT + 22).contains(lines)), "{turns:?}");
+}
+
+#[test]
+fn a_silent_lane_is_told_once_until_it_speaks_again() {
+    let mut bench = Bench::new();
+    bench.publish(&[session_start()]);
+    bench.notes();
+    bench.wait(SILENT_NS);
+    bench.wait(SILENT_NS);
+    assert_eq!(bench.notes(), ["lane 0 is silent"]);
+    bench.heartbeat(false);
+    bench.wait(SILENT_NS);
+    assert_eq!(bench.notes(), ["lane 0 is silent"]);
+    assert_eq!(bench.subscriber.lane_counts(Lane::new(0)).silences, 2);
+}
+
+#[test]
+fn publish_times_are_told_in_full_across_the_wrap_of_their_low_half() {
+    let mut bench = Bench::new();
+    let mut sent = Vec::new();
+    // The first step crosses a multiple of 2^32 ns; the others are longer than its half, and than the whole.
+    for pause_ns in [0, 2_000, 3_000_000_000, 5_000_000_000, 20_000_000_000] {
+        bench.wait(pause_ns);
+        sent.push(Some(bench.now));
+        bench.publish(&[add(1, 1 + pause_ns, Side::BID, 1, 1)]);
+    }
+    assert_eq!(bench.notes.published, sent);
+    assert_eq!(bench.subscriber.engine().counts().publish_time_unknown, 0);
+}
+
+#[test]
+fn lines_that_waited_for_others_have_the_time_they_were_sent_at() {
+    let mut bench = Bench::new();
+    bench.publish(&[session_start()]);
+    bench.notes.published.clear();
+    bench.lose(&[add(1, 10, Side::BID, 1, 1)]);
+    let sent = bench.now;
+    bench.publish(&[add(1, 11, Side::BID, 1, 1)]);
+    bench.wait(HEDGE_NS);
+    assert_eq!(bench.notes.published, [Some(sent)]);
+}
+
+#[test]
+fn a_continuation_has_no_publish_time() {
+    let mut bench = Bench::new();
+    let sent = bench.now;
+    bench.publish(&definition(1, "AAPL"));
+    assert_eq!(bench.notes.published, [Some(sent), None, None]);
+    assert_eq!(bench.subscriber.engine().counts().publish_time_unknown, 0, "nobody misses it");
+}
+
+#[test]
+fn without_an_anchor_a_publish_time_is_none_and_counted() {
+    let books = BooksConfig { instruments: 4, orders: 16, levels: 16 };
+    let mut engine = Engine::new(EngineConfig { books, ..EngineConfig::default() });
+    let mut notes = Notes::default();
+    let stamp = |sequence| Stamp::new(Epoch(1), SequenceNumber(sequence));
+    let line = |sequence: u64, sent: Nanos| {
+        let mut record = last(Kind::STATISTIC, 1);
+        record.ts_publish.set(sent.low());
+        record.instrument_seq.set(sequence as u32);
+        Line::seal(record, stamp(sequence))
+    };
+    let lane = Lane::new(0);
+    let sent = Nanos(9 << 32);
+    engine.turn(Nanos(100), &mut notes).on_joined(stamp(1));
+    engine.turn(Nanos(100), &mut notes).on_lines(stamp(1), &[line(1, sent)], lane, None);
+    // A heartbeat of the lane gives one, for a while by the reader's own clock.
+    engine.turn(Nanos(200), &mut notes).on_publish_time(lane, sent);
+    engine.turn(Nanos(300), &mut notes).on_lines(stamp(2), &[line(2, sent.plus(7))], lane, None);
+    let later = 300 + 3_000_000_000;
+    engine.turn(Nanos(later), &mut notes).on_lines(stamp(3), &[line(3, sent.plus(later))], lane, None);
+    // Another lane's clock is another clock.
+    engine.turn(Nanos(later), &mut notes).on_lines(stamp(4), &[line(4, sent)], Lane::new(1), None);
+    assert_eq!(notes.published, [None, Some(sent.plus(7)), None, None]);
+    assert_eq!(engine.counts().publish_time_unknown, 3);
+}
