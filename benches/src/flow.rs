@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use protocol::channel::ChannelConfig;
@@ -200,8 +201,10 @@ pub fn run_stream(
         let reading = scope.spawn(move || {
             let outcome = pin_anew(cores.reader);
             let failed = outcome.is_err();
-            pinned.send(outcome).expect("the writer waits for this");
+            // The system moves a thread by interrupting it. That is over after a rest, and does not count.
+            thread::sleep(Duration::from_millis(1));
             let switches = involuntary_switches();
+            pinned.send(outcome).expect("the writer waits for this");
             let mut read = 0;
             while read < lines && !failed {
                 read += reader.read() as u64;

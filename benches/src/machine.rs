@@ -102,7 +102,13 @@ impl FromStr for Cores {
 /// # Errors
 /// [`PinError::Refused`], if the system does not allow it or there is no such core.
 pub fn pin_anew(core: usize) -> Result<(), PinError> {
-    if core_affinity::set_for_current(CoreId { id: core }) { Ok(()) } else { Err(PinError::Refused { core }) }
+    /// CPU_SETSIZE of sched_setaffinity(2): the library panics at a higher number.
+    const CORES: usize = 1024;
+    if core < CORES && core_affinity::set_for_current(CoreId { id: core }) {
+        Ok(())
+    } else {
+        Err(PinError::Refused { core })
+    }
 }
 
 /// How often the calling thread was made to give up its core so far: the system's own count of involuntary switches. 0

@@ -119,12 +119,14 @@ impl<R: Read> Backtest<R> {
         })
     }
 
-    /// Takes everything to the end.
+    /// Takes everything to the end, and tells the handler that it is one.
     ///
     /// # Errors
     /// [`PipelineError`], after everything before the fault was handed to `handler`.
     pub fn run<H: Handler>(&mut self, handler: &mut H) -> Result<(), PipelineError> {
         while self.step(handler)? {}
+        let next = self.pipeline.channel().next();
+        self.engine.turn(self.now, handler).on_end(next);
         Ok(())
     }
 

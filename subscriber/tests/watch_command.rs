@@ -76,10 +76,10 @@ fn a_session_is_summed_up_as_json() {
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     let summary: Value = serde_json::from_str(&said).expect("standard output is JSON and nothing else");
     assert_eq!((&summary["state"], &summary["epoch"]), (&"ended".into(), &3.into()), "{said}");
-    assert_eq!(summary["next_sequence"], 11, "{said}");
+    assert_eq!(summary["next_sequence"], 12, "{said}");
     let totals = &summary["totals"];
     for (name, expected) in [
-        ("delivered", 10),
+        ("delivered", 11),
         ("skipped", 0),
         ("trades", 1),
         ("gaps", 0),
@@ -100,7 +100,7 @@ fn chosen_instruments_are_shown_in_plain_words() {
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}{}", text(&output.stderr));
     assert!(said.contains("channel 'watched' by shared memory: the stream has ended at epoch 3"), "{said}");
-    assert!(said.contains("1 instruments: 1 Live"), "{said}");
+    assert!(said.contains("  books: 1 Live\n"), "{said}");
     assert!(said.contains("digests: 1 agreed, 0 disagreed"), "{said}");
 }
 

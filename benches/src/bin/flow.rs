@@ -25,10 +25,10 @@ use transport::clock::Clock;
 #[command(version)]
 struct Options {
     /// Rounds of ring and bare copy.
-    #[arg(long, default_value_t = 50, value_name = "N")]
+    #[arg(long, default_value_t = 40, value_name = "N")]
     rounds: usize,
     /// Lines in each slice.
-    #[arg(long, default_value_t = 1 << 20, value_name = "N")]
+    #[arg(long, default_value_t = 1 << 22, value_name = "N")]
     slice_lines: u64,
     /// Places in the rings, a power of two.
     #[arg(long, default_value_t = 1 << 16, value_name = "N")]

@@ -10,6 +10,7 @@ use benches::machine::{Cores, Machine, stolen_ticks};
 use benches::report::{Comparison, HopReport, Setting};
 use benches::subjects::{RingTurn, own_group, ring_line, subscriber_line, udp_line};
 use clap::Parser;
+use publisher::pin;
 use transport::clock::Clock;
 
 const HOT: &str = "bare hot word";
@@ -79,6 +80,8 @@ fn measure(options: &Options, cores: Cores) -> Result<HopReport, Box<dyn std::er
     if !options.lines.is_power_of_two() || options.lines < 64 {
         return Err(format!("--lines {}: give a power of two of at least 64", options.lines).into());
     }
+    pin::check(cores.writer)?;
+    pin::check(cores.reader)?;
     let setting = Setting {
         machine: Machine::here(),
         stolen_before: stolen_ticks(),

@@ -62,7 +62,11 @@ fn contenders_take_turns_and_each_slice_has_every_sample() {
         assert_eq!(series.slices.len(), rounds);
         for slice in &series.slices {
             assert_eq!(slice.samples + slice.negative + slice.lost, 50, "{slice:?}");
-            assert!(slice.p50 <= slice.p99 && slice.p99 <= slice.p999 && slice.p999 <= slice.max, "{slice:?}");
+            // Quantiles are found between the clock's steps, so the last one may lie half a step above the longest.
+            assert!(
+                slice.p50 <= slice.p99 && slice.p99 <= slice.p999 && slice.p999 <= slice.max as f64 + 20.0,
+                "{slice:?}"
+            );
         }
         assert_eq!(series.all.len(), series.slices.iter().map(|slice| slice.samples).sum::<u64>());
     }

@@ -23,7 +23,6 @@ pub(crate) fn show(arguments: &Arguments, board: &Board, stop: &AtomicBool) {
             continue;
         }
         let Some(view) = board.take() else { continue };
-        next += Duration::from_secs(1);
         let said = if view.pulse == Pulse::Waiting {
             // Said once, and again when what is known of it changes.
             if waited_for == view.waiting_for {
@@ -32,6 +31,7 @@ pub(crate) fn show(arguments: &Arguments, board: &Board, stop: &AtomicBool) {
             waited_for.clone_from(&view.waiting_for);
             out.say(&format!("waiting for channel '{}' … {}", arguments.channel, view.waiting_for))
         } else {
+            next = Instant::now() + Duration::from_secs(1);
             out.say(&line(&view))
         };
         if said.is_err() {
@@ -173,7 +173,7 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
             grouped(totals.digests_disagreed),
             grouped(totals.digests_healed)
         ),
-        format!("  {} instruments: {}", grouped(view.instruments as u64), states(view)),
+        format!("  books: {}", states(view)),
     ];
     for path in &view.paths {
         let trouble = if path.trouble.is_empty() { "no trouble" } else { &path.trouble };

@@ -14,6 +14,8 @@ use super::view::{Tally, View, Viewer};
 const VIEW_NS: u64 = 100_000_000;
 /// While nothing has come, what is waited for is looked up this often.
 const LOOK_UP_NS: u64 = 1_000_000_000;
+/// Before this nothing counts as missing.
+const FIRST_LOOK_UP_NS: u64 = 300_000_000;
 /// Turns without work before the thread sleeps: a viewer is not worth a core.
 const IDLE_TURNS: u32 = 64;
 /// How long it sleeps. A ring of 65,536 lines holds 65 ms of a million lines a second.
@@ -75,7 +77,8 @@ pub(crate) fn poll<R: Source>(
     let mut tally = Tally::default();
     let mut viewer = Viewer::default();
     let mut next_view = clock.now();
-    let mut next_look_up = next_view;
+    // A ring that is there is found and read within the first turns: nothing to be said of it.
+    let mut next_look_up = next_view.plus(FIRST_LOOK_UP_NS);
     let mut waiting_for = String::new();
     let mut longest_ns = 0;
     let mut left: Option<Box<View>> = None;
@@ -88,7 +91,7 @@ pub(crate) fn poll<R: Source>(
             || board.until.is_some_and(|until| Instant::now() >= until);
         if now >= next_view || over {
             next_view = now.plus(VIEW_NS);
-            if subscriber.next().is_none() && now >= next_look_up {
+            if subscriber.next().is_none() && (now >= next_look_up || over) {
                 next_look_up = now.plus(LOOK_UP_NS);
                 waiting_for = subscriber.rx().waiting_for(names.0, names.1);
             }

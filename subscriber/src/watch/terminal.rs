@@ -246,7 +246,7 @@ impl Screen<'_> {
             count if count > MAX_ROWS => {
                 format!(" the {MAX_ROWS} most active of {} instruments ", grouped(count as u64))
             }
-            count => format!(" {} instruments, most active first ", grouped(count as u64)),
+            count => format!(" instruments: {}, most active first ", grouped(count as u64)),
         };
         self.table.select((!view.rows.is_empty()).then_some(chosen));
         let table = grid
