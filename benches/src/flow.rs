@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
-use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use protocol::channel::ChannelConfig;
@@ -31,7 +30,7 @@ use transport::shm::SetupError;
 use transport::{LaneRx, RingWriter};
 
 use crate::day::Day;
-use crate::machine::{Cores, involuntary_switches, pin_anew};
+use crate::machine::{Cores, pin_anew, waited_ns};
 
 /// Lines in one write, shown to the reader together.
 pub const WRITE_LINES: usize = 32;
@@ -173,11 +172,16 @@ pub struct FlowSlice {
     pub lines: u64,
     /// From the first write to the last read, ns.
     pub ns: u64,
-    /// Times that the system took the core from writer or reader.
-    pub switches: u64,
+    /// How long other threads had the cores of writer and reader while those could have run, ns.
+    pub waited_ns: u64,
 }
 
 impl FlowSlice {
+    /// Whether other threads took more than a hundredth of the time.
+    pub fn is_disturbed(&self) -> bool {
+        self.waited_ns * 100 > self.ns
+    }
+
     /// Lines a second.
     pub fn rate(&self) -> f64 {
         self.lines as f64 * 1e9 / self.ns.max(1) as f64
@@ -201,18 +205,16 @@ pub fn run_stream(
         let reading = scope.spawn(move || {
             let outcome = pin_anew(cores.reader);
             let failed = outcome.is_err();
-            // The system moves a thread by interrupting it. That is over after a rest, and does not count.
-            thread::sleep(Duration::from_millis(1));
-            let switches = involuntary_switches();
+            let waited_before = waited_ns();
             pinned.send(outcome).expect("the writer waits for this");
             let mut read = 0;
             while read < lines && !failed {
                 read += reader.read() as u64;
             }
-            (clock.now(), involuntary_switches() - switches)
+            (clock.now(), waited_ns() - waited_before)
         });
         is_pinned.recv().expect("the reader says whether it is pinned")?;
-        let switches = involuntary_switches();
+        let waited_before = waited_ns();
         let began = clock.now();
         let mut left = lines;
         while left > 0 {
@@ -221,10 +223,10 @@ pub fn run_stream(
                 left -= count;
             }
         }
-        let writers_switches = involuntary_switches() - switches;
-        let (ended, readers_switches) = reading.join().expect("the reading thread does not panic");
+        let writer_waited_ns = waited_ns() - waited_before;
+        let (ended, reader_waited_ns) = reading.join().expect("the reading thread does not panic");
         let ns = ended.since(began).max(0) as u64;
-        Ok(FlowSlice { lines, ns, switches: writers_switches + readers_switches })
+        Ok(FlowSlice { lines, ns, waited_ns: writer_waited_ns + reader_waited_ns })
     })
 }
 
@@ -237,11 +239,16 @@ pub struct PipelineRun {
     pub lines: u64,
     /// How long it took, ns.
     pub ns: u64,
-    /// Times that the system took the core.
-    pub switches: u64,
+    /// How long another thread had the core, ns.
+    pub waited_ns: u64,
 }
 
 impl PipelineRun {
+    /// Whether other threads took more than a hundredth of the time.
+    pub fn is_disturbed(&self) -> bool {
+        self.waited_ns * 100 > self.ns
+    }
+
     /// Messages a second.
     pub fn rate(&self) -> f64 {
         self.messages as f64 * 1e9 / self.ns.max(1) as f64
@@ -267,7 +274,7 @@ pub fn run_pipeline(
     let venue = Normaliser::new(NormaliserOptions::default(), day.date());
     let mut pipeline = Pipeline::new(source, venue, ring.epoch(), config);
     let mut lines = 0;
-    let switches = involuntary_switches();
+    let waited_before = waited_ns();
     let began = clock.now();
     let mut more = true;
     while more {
@@ -285,7 +292,7 @@ pub fn run_pipeline(
     }
     let ns = clock.now().since(began).max(0) as u64;
     black_box(&pipeline);
-    Ok(PipelineRun { messages: pipeline.messages(), lines, ns, switches: involuntary_switches() - switches })
+    Ok(PipelineRun { messages: pipeline.messages(), lines, ns, waited_ns: waited_ns() - waited_before })
 }
 
 /// A moment that is as good as any, where a clock's reading is not what is measured.

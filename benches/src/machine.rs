@@ -111,12 +111,12 @@ pub fn pin_anew(core: usize) -> Result<(), PinError> {
     }
 }
 
-/// How often the calling thread was made to give up its core so far: the system's own count of involuntary switches. 0
-/// where the system does not say.
-pub fn involuntary_switches() -> u64 {
-    let status = fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    let count = status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+/// How long the calling thread was ready to run and another one had its core, so far, ns: the scheduler's own account. 0
+/// where the system does not keep it.
+pub fn waited_ns() -> u64 {
+    // proc(5), scheduler statistics: time on a core, time waiting for one, times put on one.
+    let schedstat = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    schedstat.split_ascii_whitespace().nth(1).and_then(|waited| waited.parse().ok()).unwrap_or(0)
 }
 
 /// Time that the hypervisor withheld from all cores so far, in the kernel's ticks (10 ms as a rule). 0 where it does not
@@ -156,10 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_never_interrupted_has_a_count_all_the_same() {
-        // The file must be there and be understood: otherwise a thread that is kept busy beside others never counts.
-        let status = fs::read_to_string("/proc/thread-self/status").expect("proc is mounted");
-        assert!(status.contains("nonvoluntary_ctxt_switches:"), "{status}");
-        assert!(involuntary_switches() < 1 << 40);
+    fn threads_that_share_a_core_wait_for_it() {
+        let core = pin::usable_cores()[0];
+        let busy = move || {
+            pin_anew(core).expect("a usable core");
+            let began = std::time::Instant::now();
+            while began.elapsed().as_millis() < 100 {
+                std::hint::spin_loop();
+            }
+            waited_ns()
+        };
+        let threads = [busy; 2].map(std::thread::spawn);
+        let waited: u64 = threads.map(|thread| thread.join().expect("no panic")).iter().sum();
+        // Together they had 100 ms of one core and more to wait for; half of it leaves room for one that started late.
+        assert!(waited > 50_000_000, "{waited} ns");
     }
 }

@@ -258,7 +258,7 @@ impl fmt::Display for HopReport {
         )?;
         writeln!(
             f,
-            "         disturbed: waits of the sender that missed {GAP_NS} ns and more took over 1 % of it; kept, and counted"
+            "         disturbed: gaps of {GAP_NS} ns and more in the sender's waiting, or other threads, took over 1 %; kept, counted"
         )?;
         writeln!(f, "rings:   {} lines", self.ring_lines)?;
         writeln!(f)?;

@@ -6,7 +6,7 @@ mod udp;
 
 pub use ring::{RingTurn, ring_line};
 pub use subscriber::subscriber_line;
-pub use udp::udp_line;
+pub use udp::{UdpLineError, udp_line};
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU32, Ordering};
