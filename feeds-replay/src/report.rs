@@ -83,6 +83,7 @@ impl Summary {
             "rate_planned_per_s": rate(publisher.messages, publisher.planned_ns),
             "rate_actual_per_s": rate(publisher.messages, publisher.took_ns),
             "jitter_p999_ns": {"publisher": publisher.jitter_p999_ns, "subscriber": subscriber.jitter_p999_ns},
+            "off_core_ns": {"publisher": publisher.off_core_ns, "subscriber": subscriber.off_core_ns},
             "clock_drift_ns": publisher.clock_drift_ns,
             "refused_messages": publisher.refused,
             "unknown_orders": publisher.unknown_orders,

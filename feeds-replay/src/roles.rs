@@ -17,7 +17,7 @@ use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions}
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
-use publisher::turns::IdleGaps;
+use publisher::turns::{IdleGaps, off_core_ns};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use subscriber::{Builder, Subscriber};
@@ -214,7 +214,9 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
     let mut publisher = Publisher::new(pipeline, ring, lanes, config);
+    let off_core = off_core_ns();
     let outcome = drive(&mut publisher, clock, idle(spec), stop, LINGER_NS);
+    let off_core = off_core_since(off_core);
     let stats = publisher.stats();
     let venue = publisher.pipeline().venue().counters();
     if let Some(warning) = publisher.pipeline().source().warning() {
@@ -233,6 +235,7 @@ fn publish_over<S: FeedSource, L: LaneTx>(
         lag: Percentiles::of(&stats.lag),
         jitter_p999_ns: publisher.gaps().percentile(99.9),
         jitter_max_ns: publisher.gaps().max(),
+        off_core_ns: off_core,
         send_drops: send_drops(publisher.lanes()),
         refused: venue.unknown_types + venue.bad_lengths() + venue.empty_messages,
         unknown_orders: venue.unknown_orders,
@@ -286,6 +289,7 @@ fn subscribe_over<R: LaneRx>(
     let mut meter = Meter::new(clock, schedule);
     let mut gaps = IdleGaps::new();
     let idle = idle(spec);
+    let off_core = off_core_ns();
     let mut work = 1;
     while !subscriber.has_ended() && !stop.load(Ordering::Relaxed) {
         let now = clock.now();
@@ -293,6 +297,7 @@ fn subscribe_over<R: LaneRx>(
         work = subscriber.poll_at(now, &mut meter);
         idle.idle(work);
     }
+    let off_core = off_core_since(off_core);
     let (kernel_drops, refused_packets) = losses(subscriber.rx());
     let engine = subscriber.engine();
     let counts = subscriber.counts();
@@ -316,11 +321,16 @@ fn subscribe_over<R: LaneRx>(
         negative: meter.negative(),
         jitter_p999_ns: gaps.percentile(99.9),
         jitter_max_ns: gaps.max(),
+        off_core_ns: off_core,
         kernel_drops,
         refused_packets,
         ended: subscriber.has_ended(),
         notes,
     })
+}
+
+fn off_core_since(before: Option<u64>) -> u64 {
+    before.zip(off_core_ns()).map_or(0, |(before, now)| now.saturating_sub(before))
 }
 
 /// The plan of a run that begins at `start_ns`.

@@ -152,6 +152,8 @@ pub struct PublisherReport {
     pub jitter_p999_ns: u64,
     /// See `jitter_p999_ns`.
     pub jitter_max_ns: u64,
+    /// How long the scheduler kept this process's loop waiting for its core, ns, by the kernel's own count.
+    pub off_core_ns: u64,
     /// Lines that a lane could not send.
     pub send_drops: u64,
     /// Messages that were refused: unknown type or wrong length.
@@ -203,6 +205,8 @@ pub struct SubscriberReport {
     pub jitter_p999_ns: u64,
     /// See `jitter_p999_ns`.
     pub jitter_max_ns: u64,
+    /// How long the scheduler kept this process's loop waiting for its core, ns, by the kernel's own count.
+    pub off_core_ns: u64,
     /// Datagrams that the kernel dropped.
     pub kernel_drops: u64,
     /// Datagrams that did not verify.

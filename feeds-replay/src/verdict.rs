@@ -86,9 +86,12 @@ pub fn judge(report: &RunReport, limit: Limit) -> Verdict {
     let jitter = publisher.jitter_p999_ns.max(subscriber.jitter_p999_ns);
     if jitter > limit.p999_ns / 4 {
         reasons.push(format!(
-            "the machine's own jitter: p99.9 {}, more than a quarter of the limit of {}",
+            "the machine's own jitter: p99.9 {}, more than a quarter of the limit of {} (the scheduler kept the publisher off \
+             its core for {}, the subscriber for {})",
             duration(jitter),
-            duration(limit.p999_ns)
+            duration(limit.p999_ns),
+            duration(publisher.off_core_ns),
+            duration(subscriber.off_core_ns)
         ));
     }
     if publisher.clock_drift_ns.unsigned_abs() > limit.p999_ns / 100 {

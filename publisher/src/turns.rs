@@ -74,6 +74,14 @@ impl IdleGaps {
     }
 }
 
+/// How long the scheduler has kept the calling thread waiting for a core, ns, since it began; `None` where the kernel does
+/// not say. A counter of the kernel's own: what it shows was not the loop's doing.
+pub fn off_core_ns() -> Option<u64> {
+    // Documentation/scheduler/sched-stats.rst: time on the core, time waiting for one, slices.
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    text.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
