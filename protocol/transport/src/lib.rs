@@ -1,4 +1,5 @@
-//! How lines move: shared memory, UDP multicast, an in-process link, and a fault injector around any of them.
+//! How lines move: shared memory, UDP multicast, RDMA (with the feature `rdma`), an in-process link, and a fault injector
+//! around any of them.
 
 pub mod clock;
 pub mod counters;
@@ -7,6 +8,8 @@ pub mod fault;
 mod lane;
 pub mod link;
 mod memory;
+#[cfg(feature = "rdma")]
+pub mod rdma;
 pub mod ring;
 pub mod shm;
 mod slots;

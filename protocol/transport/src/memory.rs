@@ -152,6 +152,27 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<SharedWord>(), count) }
     }
 
+    /// Where the mapping begins, and its length in bytes: what a card is told.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn extent(&self) -> (NonNull<u8>, usize) {
+        (self.base, self.len)
+    }
+
+    /// `len` bytes from `offset` on, as plain memory.
+    ///
+    /// # Safety
+    /// Nobody, no card either, writes to these bytes while the slice lives.
+    ///
+    /// # Panics
+    /// If they do not lie within the mapping.
+    #[cfg(feature = "rdma")]
+    pub(crate) unsafe fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        let end = offset.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len), "{len} bytes at {offset} of {} mapped bytes", self.len);
+        // SAFETY: in bounds by the assertion, mapped until drop, and not written meanwhile by the caller's duty.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset), len) }
+    }
+
     /// One word to be written.
     ///
     /// # Panics
@@ -209,6 +230,24 @@ impl RingMemory {
         let count = (LATEST_LINES + lines) * LINE_WORDS;
         let words = NonNull::from(mapping.words(offset, count)).cast();
         RingMemory { mapping, words, count }
+    }
+
+    /// The pages that the region lies in.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// The region's first byte, which is the latest line's.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn address(&self) -> NonNull<u8> {
+        self.words.cast()
+    }
+
+    /// Bytes of the region: 128 for the latest line, 64 for each place.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn byte_len(&self) -> usize {
+        self.count * 8
     }
 
     #[inline(always)]

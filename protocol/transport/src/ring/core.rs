@@ -376,6 +376,8 @@ pub struct ReaderCore<M, L, const W: usize> {
     /// The stamp word of the latest line when it was last looked at.
     seen: u64,
     looks: u32,
+    /// Every poll looks at the place: the latest line is no news of lines, only of the writer's life.
+    watches_place: bool,
     /// `now` of the last look at the latest line.
     looked_at: Option<Nanos>,
     /// `now` of the look before the one that found the latest line changed.
@@ -409,6 +411,7 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             resolved: 0,
             seen: 0,
             looks: LOOKS_PER_PLACE_LOOK - 1,
+            watches_place: false,
             looked_at: None,
             unchanged_at: None,
             life: None,
@@ -420,6 +423,12 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             counts: ReaderCounts::default(),
             batch: [L::ZERO; BATCH_LINES],
         }
+    }
+
+    /// Looks at its place in every poll, and not now and then: for a ring whose latest line is written once per heartbeat
+    /// interval, so that lines show in their places alone.
+    pub fn watch_place(&mut self) {
+        self.watches_place = true;
     }
 
     /// The ring's fixed facts.
@@ -466,11 +475,12 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
         let word = self.memory.place(LATEST)[W - 1].load(Ordering::Relaxed);
         if word == self.resolved && !self.looks.is_multiple_of(LOOKS_PER_WHOLE_LOOK) {
             self.looked_at = Some(now);
-            self.mark = (self.cursor, now);
-            if !self.looks.is_multiple_of(LOOKS_PER_PLACE_LOOK) {
-                return 0;
+            if self.watches_place {
+                return self.look_at_place(now, limit, sink);
             }
-            return self.read_on(now, limit, sink);
+            // Place looks are whole looks too, so there is none here.
+            self.mark = (self.cursor, now);
+            return 0;
         }
         let count = self.look_at_latest(now, limit, sink);
         self.settle_beat(sink);
@@ -600,8 +610,19 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
             if count == 0 {
                 count = self.wait_or_lose(now, limit, sink);
             }
-        } else if count == 0 && seen_already && self.looks.is_multiple_of(LOOKS_PER_PLACE_LOOK) {
+        } else if count == 0 && seen_already && (self.watches_place || self.looks.is_multiple_of(LOOKS_PER_PLACE_LOOK))
+        {
             count = self.read_on(now, limit, sink);
+        }
+        count
+    }
+
+    /// Nothing new in the latest line of a ring where that says nothing about lines.
+    fn look_at_place<S: RingSink<L>>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
+        let count = self.read_on(now, limit, sink);
+        if count == 0 && self.cursor == self.head {
+            // The place was looked at and the line was not there.
+            self.mark = (self.cursor, now);
         }
         count
     }
@@ -750,7 +771,8 @@ impl<M: Words<W>, L: RingLine<W>, const W: usize> ReaderCore<M, L, W> {
 
     fn believe_head(&mut self, head: Stamp, now: Nanos) {
         self.head = self.head.max(head);
-        if self.cursor >= self.mark.0 {
+        // Where lines show in their places alone, some beyond the head may have been there already.
+        if self.cursor >= self.mark.0 && !self.watches_place {
             self.mark = (self.head, now);
         }
     }

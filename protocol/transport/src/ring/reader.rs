@@ -29,6 +29,13 @@ impl<M: Words<8>> RingReader<M> {
         RingReader { core: ReaderCore::new(memory, shape, start, hedge_ns), lane }
     }
 
+    /// The same reader, looking at its place in every poll: for a ring that a card writes, whose latest line changes once
+    /// per heartbeat interval only.
+    pub fn watching_its_place(mut self) -> RingReader<M> {
+        self.core.watch_place();
+        self
+    }
+
     /// Which path this is.
     pub fn lane(&self) -> Lane {
         self.lane

@@ -171,6 +171,12 @@ impl RingWriter {
         self.published.as_ref().map(Published::path)
     }
 
+    /// The ring's region, for a card that reads it.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn memory(&self) -> &RingMemory {
+        self.core.memory().shared()
+    }
+
     /// A reader in this process. See [`RingReader::new`].
     pub fn reader(&self, start: StartAt, hedge_ns: u64) -> RingReader {
         RingReader::new(self.core.memory().shared().clone(), *self.core.shape(), self.lane, start, hedge_ns)

@@ -1,0 +1,41 @@
+//! RDMA: the card sends from the publisher's ring, and writes into the subscribers' memory.
+//!
+//! Two lanes over the same verbs. [`UdTx`] and [`UdRx`] carry packets by UD multicast: one send for every subscriber.
+//! [`RcRingTx`] writes lines into each subscriber's own [`RcRing`] over a reliable connection: nothing is lost, at one
+//! work request per subscriber. Both send from the publisher's ring in place; its memory is registered once, and gives
+//! nobody any rights.
+//!
+//! Below them is a thin layer over libibverbs and librdmacm, one file a noun: [`Device`] and [`LocalPort`], [`Domain`],
+//! [`Region`], [`CompletionQueue`] with [`Status`], [`QueuePair`], [`AddressHandle`], [`MulticastMembership`], and
+//! [`AsyncEvent`]. What cannot be set up is an [`RdmaError`] that says what was tried, on which device, why it failed and
+//! what to try next.
+//!
+//! Left out: shared receive queues, memory windows, reads and atomics, completion channels (lanes poll), and anything
+//! newer than libibverbs 44.
+
+mod address;
+mod completion;
+mod device;
+mod domain;
+mod error;
+mod event;
+mod multicast;
+mod queue_pair;
+mod rc;
+mod region;
+mod sys;
+mod ud;
+
+pub use address::{AddressHandle, Route};
+pub use completion::{CompletionQueue, Reaction, Status};
+pub use device::{Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport};
+pub use domain::Domain;
+pub use error::RdmaError;
+pub use event::{AsyncEvent, EventKind, EventReaction};
+pub use multicast::{GroupAddress, MulticastMembership};
+pub use queue_pair::{
+    BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcEndpoint, RemoteRights, Service, UD_INLINE,
+};
+pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx};
+pub use region::{Region, Rights};
+pub use ud::{GRH_LEN, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};
