@@ -36,6 +36,6 @@ pub use multicast::{GroupAddress, MulticastMembership};
 pub use queue_pair::{
     BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcEndpoint, RemoteRights, Service, UD_INLINE,
 };
-pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx};
+pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx, RcRx};
 pub use region::{Region, Rights};
 pub use ud::{GRH_LEN, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};

@@ -17,7 +17,7 @@ use sys::ibv_qp_attr_mask as mask;
 /// The most work requests behind one doorbell.
 pub const BURST: usize = 16;
 /// The most pieces that one send gathers: a header, lines, and the lines behind the ring's wrap.
-pub const PIECES: usize = 3;
+pub(super) const PIECES: usize = 3;
 /// Bytes inline that keep a send in one doorbell write on ConnectX, on UD.
 pub const UD_INLINE: usize = 188;
 /// The same for an RC write.

@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::line::{LINE_LEN, Line, Stamp};
 use protocol::record::{InstrumentId, Kind, Lane, Record};
+use protocol::run::RunSink;
 use protocol::time::Nanos;
 
 use super::completion::{Completion, CompletionQueue, Reaction, Status};
@@ -27,7 +28,7 @@ use super::domain::Domain;
 use super::error::RdmaError;
 use super::queue_pair::{Depths, Operation, Piece, QueuePair, RcEndpoint, RemoteRights, SendList, Service};
 use super::region::{Region, Rights};
-use crate::lane::LaneTx;
+use crate::lane::{LaneRx, LaneTx};
 use crate::memory::{Mapping, PAGE_LEN, RingMemory};
 use crate::ring::{RingReader, RingShape, RingWriter, StartAt};
 
@@ -135,6 +136,14 @@ impl RcRing {
         RingReader::new(memory, shape, lane, StartAt::At(first.sequence()), hedge_ns).watching_its_place()
     }
 
+    /// The ring with its reader, as a lane: see [`reader`](RcRing::reader).
+    ///
+    /// # Panics
+    /// As [`reader`](RcRing::reader).
+    pub fn into_rx(self, first: Stamp, lane: Lane, hedge_ns: u64) -> RcRx {
+        RcRx { reader: self.reader(first, lane, hedge_ns), ring: self }
+    }
+
     /// The ring's memory, as any reader sees it.
     pub fn memory(&self) -> &RingMemory {
         &self.memory
@@ -148,6 +157,32 @@ impl RcRing {
     /// The queue pair, to ask the device about it.
     pub fn queue_pair(&self) -> &QueuePair {
         &self.queue_pair
+    }
+}
+
+/// The receiving half of an RC lane: reads the ring that the publisher's card writes. Polling makes no call at all; it
+/// looks at memory.
+pub struct RcRx {
+    ring: RcRing,
+    reader: RingReader,
+}
+
+impl RcRx {
+    /// The ring.
+    pub fn ring(&self) -> &RcRing {
+        &self.ring
+    }
+
+    /// The reader: where it stands, what it has counted.
+    pub fn reader(&self) -> &RingReader {
+        &self.reader
+    }
+}
+
+impl LaneRx for RcRx {
+    #[inline]
+    fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
+        self.reader.poll(now, limit, sink)
     }
 }
 

@@ -1,0 +1,127 @@
+//! The conformance suite of all lanes, over real verbs: UD from one soft device to another, RC the same way.
+
+#[allow(dead_code)]
+#[path = "conformance/harness.rs"]
+mod harness;
+mod rdma_support;
+#[path = "conformance/suite.rs"]
+mod suite;
+
+use std::net::Ipv4Addr;
+
+use harness::{Faulty, Harness};
+use rdma_support::{HERE, NEVER_NS, Settled, THERE, connect, fresh_group, rc_options, ud_options};
+use transport::rdma::{RcOptions, RcRingTx, RcRx, UdRx, UdTx};
+use transport::ring::RingWriter;
+
+/// UD multicast, each lane with a group of its own.
+#[derive(Default)]
+struct Ud {
+    group: Option<Ipv4Addr>,
+}
+
+impl Ud {
+    fn receiver(&self) -> UdRx {
+        let options = ud_options(THERE, self.group.expect("made before joined"));
+        UdRx::open(&options, harness::CHANNEL).expect("a receiver there")
+    }
+}
+
+impl Harness for Ud {
+    type Tx = UdTx;
+    type Rx = UdRx;
+    const DECLARES_LOSSES: bool = false;
+
+    fn make(&mut self, capacity: usize) -> (RingWriter, UdTx, UdRx) {
+        let group = fresh_group();
+        self.group = Some(group);
+        let ring = harness::ring(capacity);
+        let tx = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+        let mut rx = self.receiver();
+        rx.expect(&[tx.source()]);
+        (ring, tx, rx)
+    }
+
+    fn join(&mut self, _: &RingWriter, _: &mut UdTx) -> UdRx {
+        self.receiver()
+    }
+}
+
+/// RC writes from a ring four times as large as each subscriber's: the suite puts nearly a whole ring between two flushes,
+/// and what is under way may lie no more than half the publisher's ring behind.
+#[derive(Default)]
+struct Rc {
+    capacity: usize,
+}
+
+impl Harness for Rc {
+    type Tx = Settled;
+    type Rx = RcRx;
+    const DECLARES_LOSSES: bool = true;
+
+    fn make(&mut self, capacity: usize) -> (RingWriter, Settled, RcRx) {
+        self.capacity = capacity;
+        let ring = harness::ring(4 * capacity);
+        // Time is virtual in the suite: no deadline means anything.
+        let options = RcOptions { deadline_ns: NEVER_NS, ..rc_options() };
+        let mut tx = Settled(RcRingTx::open(&options, &ring).expect("a lane here"));
+        let rx = self.join(&ring, &mut tx);
+        (ring, tx, rx)
+    }
+
+    fn join(&mut self, ring: &RingWriter, tx: &mut Settled) -> RcRx {
+        connect(&mut tx.0, ring, self.capacity).1
+    }
+}
+
+/// The tests of the suite for one harness, each under its own name.
+macro_rules! conforms {
+    ($transport:ident, $harness:expr) => {
+        mod $transport {
+            use super::*;
+
+            #[test]
+            fn every_line_comes_once_in_order_at_every_batch_size() {
+                suite::every_line_comes_once_in_order(&mut $harness);
+            }
+
+            #[test]
+            fn heartbeats_say_where_the_writer_stands_and_bring_no_lines() {
+                suite::heartbeats_say_where_the_writer_stands(&mut $harness);
+            }
+
+            #[test]
+            fn the_end_of_the_session_is_seen_after_its_last_line() {
+                suite::the_end_of_the_session_is_seen(&mut $harness);
+            }
+
+            #[test]
+            fn a_reader_that_slept_learns_exactly_what_it_missed() {
+                suite::a_reader_that_slept_learns_what_it_missed(&mut $harness);
+            }
+
+            #[test]
+            fn a_poll_hands_up_about_as_much_as_it_was_asked_for() {
+                suite::the_limit_is_respected(&mut $harness);
+            }
+
+            #[test]
+            fn a_second_reader_that_joins_later_starts_cleanly() {
+                suite::a_second_reader_starts_cleanly(&mut $harness);
+            }
+
+            #[test]
+            fn a_reader_that_sleeps_does_not_hold_up_its_neighbour() {
+                suite::a_sleeping_reader_does_not_hold_up_its_neighbour(&mut $harness);
+            }
+
+            #[test]
+            fn with_faults_what_is_handed_up_is_still_true() {
+                suite::with_faults_what_is_handed_up_is_true(|plan| Faulty::new($harness, plan));
+            }
+        }
+    };
+}
+
+conforms!(ud, Ud::default());
+conforms!(rc, Rc::default());
