@@ -1,1 +1,236 @@
+//! Loss and delay on the wire between two soft devices: RC loses nothing, UD names what it loses, and a subscriber that
+//! falls behind gets longer writes, not more of them.
 
+mod rdma_support;
+
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
+use protocol::line::{Epoch, Line, Stamp};
+use protocol::record::Lane;
+use protocol::time::Nanos;
+use rdma_support::*;
+use transport::rdma::{RcRingTx, UdOptions, UdRx, UdTx};
+use transport::{LaneRx, LaneTx};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// `tc netem` on one or both ends of the wire, taken off when dropped. There is one wire: one test at a time.
+struct Netem {
+    ends: &'static [&'static str],
+    _wire: MutexGuard<'static, ()>,
+}
+
+impl Netem {
+    fn new(ends: &'static [&'static str], what: &[&str]) -> Netem {
+        static WIRE: Mutex<()> = Mutex::new(());
+        let netem = Netem { ends, _wire: WIRE.lock().unwrap_or_else(PoisonError::into_inner) };
+        for end in ends {
+            let status = Command::new("tc").args(["qdisc", "add", "dev", end, "root", "netem"]).args(what).status();
+            assert!(status.expect("tc is there").success(), "netem {what:?} on {end}");
+        }
+        netem
+    }
+}
+
+impl Drop for Netem {
+    fn drop(&mut self) {
+        for end in self.ends {
+            let _ = Command::new("tc").args(["qdisc", "del", "dev", end, "root"]).status();
+        }
+    }
+}
+
+/// What an arbiter with one lane behind it made of the stream. Every sequence number is delivered or named, in order.
+#[derive(Default)]
+struct Account {
+    next: u64,
+    delivered: u64,
+    gaps: Vec<(u64, u64)>,
+    ended: bool,
+}
+
+impl Delivery for Account {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+        assert_eq!(first, stamp(self.next), "out of order");
+        for (i, line) in lines.iter().enumerate() {
+            let at = first.plus(i as u64);
+            assert_eq!(*line, line_of(at), "content of {at}");
+        }
+        self.next += lines.len() as u64;
+        self.delivered += lines.len() as u64;
+    }
+
+    fn on_gap(&mut self, gap: Gap) {
+        assert_eq!(gap.first, stamp(self.next), "out of order");
+        self.gaps.push((self.next, gap.count));
+        self.next += gap.count;
+    }
+
+    fn on_joined(&mut self, at: Stamp) {
+        assert_eq!(at, stamp(1));
+        self.next = 1;
+    }
+
+    fn on_epoch(&mut self, from: Epoch, to: Epoch) {
+        panic!("epoch {from:?} to {to:?}");
+    }
+
+    fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
+    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+
+    fn on_end(&mut self, at: Stamp) {
+        assert_eq!(at, stamp(self.next));
+        self.ended = true;
+    }
+}
+
+/// A lane, the arbiter behind it, and what came of it.
+struct Subscriber<R> {
+    rx: R,
+    arbiter: Arbiter,
+    account: Account,
+}
+
+impl<R: LaneRx> Subscriber<R> {
+    fn new(rx: R) -> Subscriber<R> {
+        let config = ArbiterConfig { hedge_ns: 2_000_000, early_lines: 1 << 14, ..ArbiterConfig::default() };
+        Subscriber { rx, arbiter: Arbiter::new(config), account: Account::default() }
+    }
+
+    fn poll(&mut self) -> usize {
+        let now = now();
+        let lines = self.rx.poll(now, 1 << 12, &mut self.arbiter.sink(now, &mut self.account));
+        if self.arbiter.next_timeout().is_some_and(|at| at <= now) {
+            self.arbiter.on_timeout(now, &mut self.account);
+        }
+        lines
+    }
+}
+
+/// `lines` lines by both lanes, through a wire that loses `percent` of the packets each way.
+fn both_lanes(lines: u64, percent: &'static str) {
+    let mut ring = ring(1 << 15);
+    let group = fresh_group();
+    let mut rc = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
+    let (peer, reliable) = connect(&mut rc, &ring, 1 << 15);
+    let options = UdOptions { receive_depth: 1024, ..ud_options(THERE, group) };
+    let unreliable = UdRx::open(&options, CHANNEL).expect("a receiver there");
+    let mut ud = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+    let mut reliable = Subscriber::new(reliable);
+    let mut unreliable = Subscriber::new(unreliable);
+    // The first lines tell both where the stream begins; then the wire goes bad.
+    put(&mut ring, 10);
+    rc.flush(&ring, now());
+    ud.flush(&ring, now());
+    let start = Instant::now();
+    while reliable.account.next < 11 || unreliable.account.next < 11 {
+        assert!(start.elapsed() < LIMIT, "the wire is dead");
+        reliable.poll();
+        unreliable.poll();
+    }
+    let _netem = Netem::new(&["w0", "w1"], &["loss", percent]);
+
+    let start = Instant::now();
+    let mut beat_at = start;
+    while !reliable.account.ended || !unreliable.account.ended {
+        assert!(
+            start.elapsed() < LIMIT,
+            "not done within {LIMIT:?}: RC at {}, UD at {}, of {lines}; {:?}",
+            reliable.account.next,
+            unreliable.account.next,
+            rc.next_event()
+        );
+        // A quarter of the ring is slack for the card's retries; beyond it the publisher of a test waits, a real one
+        // drops the subscriber.
+        let owed = rc.lag(peer, &ring).expect("connected") + reliable_lag(&reliable, &ring);
+        if ring.next().sequence().0 <= lines && owed < 1 << 13 {
+            put(&mut ring, 10);
+        }
+        rc.flush(&ring, now());
+        ud.flush(&ring, now());
+        if beat_at.elapsed() >= Duration::from_millis(10) {
+            beat_at = Instant::now();
+            let ended = ring.next().sequence().0 > lines;
+            ring.heartbeat(now(), ended);
+            rc.heartbeat(&ring, now(), ended);
+            ud.heartbeat(&ring, now(), ended);
+        }
+        if reliable.poll() + unreliable.poll() == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let total = ring.head().sequence().0 - 1;
+    let took = start.elapsed();
+    let lost: u64 = unreliable.account.gaps.iter().map(|(_, count)| count).sum();
+    println!(
+        "loss {percent} each way, {total} lines in {took:?}: RC {} delivered, {} gaps, {:?}; UD {} delivered, {lost} lost \
+         in {} named gaps",
+        reliable.account.delivered,
+        reliable.account.gaps.len(),
+        rc.counters(peer).expect("connected"),
+        unreliable.account.delivered,
+        unreliable.account.gaps.len(),
+    );
+    assert_eq!((reliable.account.delivered, reliable.account.gaps.len()), (total, 0));
+    assert_eq!(unreliable.account.delivered + lost, total);
+    assert!(lost > 0, "the wire lost nothing: the test shows nothing");
+    assert_eq!(unreliable.rx.counters().refused_total(), 0);
+    assert_eq!(rc.next_event(), None);
+}
+
+/// Lines that were published and not yet read.
+fn reliable_lag<R>(subscriber: &Subscriber<R>, ring: &transport::RingWriter) -> u64 {
+    ring.next().sequence().0 - subscriber.account.next
+}
+
+#[test]
+fn with_one_percent_loss_rc_loses_nothing_and_ud_names_every_gap() {
+    both_lanes(50_000, "1%");
+}
+
+#[test]
+fn with_ten_percent_loss_rc_loses_nothing_and_ud_names_every_gap() {
+    both_lanes(5_000, "10%");
+}
+
+#[test]
+fn a_full_queue_is_skipped_and_its_backlog_goes_out_as_longer_writes() {
+    let mut ring = ring(1 << 14);
+    let mut tx = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
+    let (peer, rx) = connect(&mut tx, &ring, 1 << 14);
+    let mut subscriber = Subscriber::new(rx);
+    let _netem = Netem::new(&["w0"], &["delay", "30ms", "limit", "10000"]);
+    // Single lines as fast as they go fill the queue long before the first of them has arrived.
+    let mut longest = Duration::ZERO;
+    let mut turns = 0;
+    while tx.counters(peer).expect("connected").full_queue < 100 {
+        assert!(turns < 4_000, "the queue never filled: {:?}", tx.counters(peer));
+        put(&mut ring, 1);
+        let start = Instant::now();
+        tx.flush(&ring, now());
+        longest = longest.max(start.elapsed());
+        turns += 1;
+    }
+    let full = *tx.counters(peer).expect("connected");
+    assert!(tx.lag(peer, &ring) >= Some(100), "{full:?}");
+    assert_eq!(tx.next_event(), None);
+    let total = ring.head().sequence().0 - 1;
+    let start = Instant::now();
+    while subscriber.account.next <= total {
+        assert!(start.elapsed() < LIMIT, "at {} of {total}; {:?}", subscriber.account.next, tx.next_event());
+        tx.flush(&ring, now());
+        if subscriber.poll() == 0 {
+            std::thread::yield_now();
+        }
+    }
+    let counters = tx.counters(peer).expect("connected");
+    println!("longest flush {longest:?}; full {full:?}; at the end {counters:?}");
+    assert_eq!((subscriber.account.delivered, subscriber.account.gaps.len()), (total, 0));
+    // What was owed when the queue was full went out in a few writes of many lines.
+    assert!(counters.writes - full.writes <= (counters.lines - full.lines) / 4, "{full:?} {counters:?}");
+    // A flush that waited for the wire would take its delay.
+    assert!(full.full_queue >= 100);
+}

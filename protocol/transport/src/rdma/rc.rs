@@ -503,6 +503,11 @@ impl RcRingTx {
         self.events.pop_front()
     }
 
+    /// Every subscriber, failed ones included, in the order of their connecting.
+    pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.peers.iter().map(|peer| peer.id)
+    }
+
     /// What was done for a subscriber.
     pub fn counters(&self, peer: PeerId) -> Option<&PeerCounters> {
         self.peer(peer).map(|peer| &peer.counters)

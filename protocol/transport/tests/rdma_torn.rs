@@ -1,0 +1,156 @@
+//! No torn line is accepted from a ring that a card writes while it is lapped.
+//!
+//! Each line is a function of its stamp. One thread publishes as fast as the soft device writes; the other looks at places
+//! of a ring so small that it is lapped all the time, copies a line in the reader's own order of loads, and holds every
+//! line that verifies against what its stamp stands for. The product's reader runs beside it on the same ring.
+
+mod rdma_support;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use protocol::line::{Line, Stamp};
+use protocol::record::Lane;
+use protocol::run::{LossCause, Position, Run, RunSink};
+use rdma_support::*;
+use transport::rdma::RcRingTx;
+use transport::ring::core::{Word, Words};
+use transport::{LaneRx, LaneTx};
+
+/// How long they go on.
+const RUN: Duration = Duration::from_secs(20);
+/// Places of the subscriber's ring.
+const PLACES: usize = 64;
+
+/// Checks what the product's reader hands up.
+#[derive(Default)]
+struct Judge {
+    lines: u64,
+    lost: u64,
+    next: u64,
+}
+
+impl RunSink for Judge {
+    fn on_run(&mut self, run: Run<'_>) {
+        assert_eq!(run.first, stamp(self.next), "out of order");
+        for (i, line) in run.lines.iter().enumerate() {
+            let at = run.first.plus(i as u64);
+            assert_eq!(*line, line_of(at), "a torn line was accepted at {at}");
+        }
+        self.lines += run.lines.len() as u64;
+        self.next += run.lines.len() as u64;
+    }
+
+    fn on_position(&mut self, position: Position) {
+        assert!(position.next.sequence().0 <= self.next, "{position:?} is beyond what was handed up");
+    }
+
+    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, _: LossCause) {
+        assert_eq!(first, stamp(self.next), "out of order");
+        self.lost += count;
+        self.next += count;
+    }
+}
+
+#[derive(Default)]
+struct Looks {
+    verified: u64,
+    rejected: u64,
+    changes: u64,
+}
+
+fn publish(stop: &AtomicBool, head: &AtomicU64, mut ring: transport::RingWriter, mut tx: RcRingTx) -> (u64, String) {
+    let start = Instant::now();
+    let mut beat_at = start;
+    let (mut owed, mut done) = (0, false);
+    while !done {
+        done = stop.load(Ordering::Relaxed) || start.elapsed() > RUN * 2;
+        // The card lags behind by what its queue holds: 256 writes of four lines at most, an eighth of the ring.
+        if owed == 0 {
+            put(&mut ring, 64);
+            // Release: pairs with the Acquire in `look`. A line is written only after it counts as published.
+            head.store(ring.head().sequence().0, Ordering::Release);
+        } else {
+            std::thread::yield_now();
+        }
+        let now = now();
+        tx.flush(&ring, now);
+        if beat_at.elapsed() > Duration::from_millis(1) {
+            beat_at = Instant::now();
+            tx.heartbeat(&ring, now, false);
+        }
+        let event = tx.next_event();
+        assert!(event.is_none(), "{event:?}");
+        owed = tx.peers().map(|peer| tx.lag(peer, &ring).unwrap_or(0)).sum::<u64>();
+    }
+    let counters = tx.peers().next().and_then(|peer| tx.counters(peer).copied());
+    (ring.head().sequence().0 - 1, format!("{counters:?}"))
+}
+
+/// One look at a place.
+fn look(memory: &transport::RingMemory, place: usize, head: &AtomicU64, last: &mut u64, looks: &mut Looks) {
+    let words = Words::<8>::place(memory, (2 + place) * 8);
+    let mut copy = [0; 8];
+    copy[7] = words[7].load(Ordering::Acquire);
+    for (value, word) in copy.iter_mut().zip(words).take(7) {
+        *value = word.load(Ordering::Relaxed);
+    }
+    let line = Line::from_words(copy);
+    let at = line.stamp();
+    // Acquire: pairs with the Release in `publish`; read after the line.
+    let head = head.load(Ordering::Acquire);
+    let is_plausible = at.epoch() == EPOCH
+        && at.sequence().0 < head
+        && at.sequence().0 > 0
+        && at.sequence().0 % PLACES as u64 == place as u64;
+    if !is_plausible {
+        looks.rejected += u64::from(copy != [0; 8]);
+        return;
+    }
+    assert_eq!(line, line_of(at), "a torn line verifies with {at}");
+    looks.verified += 1;
+    looks.changes += u64::from(*last != at.0);
+    *last = at.0;
+}
+
+#[test]
+fn no_torn_line_is_accepted_from_a_ring_that_a_card_writes() {
+    let ring = ring(1 << 13);
+    let mut tx = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
+    let (_, mut rx) = connect(&mut tx, &ring, PLACES);
+    let memory = rx.ring().memory().clone();
+    let (stop, head) = (AtomicBool::new(false), AtomicU64::new(1));
+    let mut judge = Judge { next: 1, ..Judge::default() };
+    let mut looks = Looks::default();
+    let mut last = [0; PLACES];
+    let (published, sender) = std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| publish(&stop, &head, ring, tx));
+        let start = Instant::now();
+        let mut place = 0;
+        while start.elapsed() < RUN && !publisher.is_finished() {
+            // One place in a row until it changes shows more torn lines than going round: the card is in it just then.
+            for _ in 0..512 {
+                look(&memory, place, &head, &mut last[place], &mut looks);
+            }
+            place = (place + 7) % PLACES;
+            rx.poll(now(), 1 << 10, &mut judge);
+        }
+        stop.store(true, Ordering::Relaxed);
+        publisher.join().expect("the publisher came to its end")
+    });
+    println!(
+        "{published} lines written, {} laps; {} verifying reads, {} of them of a line not seen before, {} rejected; the \
+         reader beside: {} lines, {} lost, {:?}; the sender: {sender}",
+        published / PLACES as u64,
+        looks.verified,
+        looks.changes,
+        looks.rejected,
+        judge.lines,
+        judge.lost,
+        rx.reader().counts(),
+    );
+    assert!(published > 100_000, "{published} lines are too few to show anything");
+    assert!(looks.verified > 1_000_000 && looks.changes > 10_000, "too few looks");
+    assert!(looks.rejected > 0, "no look fell into a write: the test shows nothing");
+    assert!(judge.lines > 0 && judge.lost > 0, "the reader was never lapped");
+}
