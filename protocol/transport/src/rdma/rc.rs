@@ -76,7 +76,7 @@ impl RcRing {
     /// power of two of at least 2.
     pub fn open(device: Option<&str>, address: Ipv4Addr, lines: usize) -> Result<RcRing, RdmaError> {
         let local = LocalPort::find(device, address)?;
-        if !lines.is_power_of_two() || lines < 2 || lines > crate::shm::MAX_LINES {
+        if !lines.is_power_of_two() || !(2..=crate::shm::MAX_LINES).contains(&lines) {
             return Err(RdmaError::Limit {
                 device: local.device.name().to_owned(),
                 what: "the number of lines of a ring",

@@ -707,8 +707,7 @@ mod tests {
 
     #[test]
     fn two_lines_and_a_header_go_inline() {
-        let limit = super::super::queue_pair::UD_INLINE;
-        assert!(HEADER_LEN + 2 * LINE_LEN <= limit && HEADER_LEN + 3 * LINE_LEN > limit);
+        assert_eq!((super::super::queue_pair::UD_INLINE - HEADER_LEN) / LINE_LEN, 2);
     }
 
     #[test]

@@ -585,3 +585,82 @@ fn impossible_shapes_are_refused() {
     }
     assert!(RingShape::new(Epoch(1), SequenceNumber::MAX, 2).is_some());
 }
+
+/// A card's writes: lines in their places alone, the latest line left as it is.
+fn write_places(bench: &Bench, sequences: std::ops::Range<u64>) {
+    for sequence in sequences {
+        let at = stamp(sequence);
+        bench.cells.set_line(bench.reader.shape().offset::<8>(at), &line_of(at, bench.now as u32));
+    }
+}
+
+#[test]
+fn a_reader_that_watches_its_place_finds_each_line_in_the_next_poll() {
+    let mut bench = Bench::new(8, StartAt::Oldest);
+    bench.reader.watch_place();
+    for sequence in 1..200 {
+        assert_eq!(bench.poll(), []);
+        write_places(&bench, sequence..sequence + 1);
+        assert!(matches!(bench.poll()[..], [Lines(got, 1, _)] if got == sequence), "line {sequence}");
+        // A heartbeat now and then changes nothing about that.
+        if sequence % 10 == 0 {
+            bench.cells.set_line(LATEST, &beat_of(stamp(sequence + 1), bench.now, false));
+            assert_eq!(bench.poll(), [SaysBeat(sequence + 1, bench.now, false)]);
+            bench.now += 1_000;
+            bench.drain();
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_does_not_watch_its_place_looks_there_now_and_then() {
+    let mut bench = Bench::new(8, StartAt::Oldest);
+    bench.drain();
+    // The whole look that was due next.
+    assert_eq!(bench.poll(), []);
+    write_places(&bench, 1..2);
+    let polls = (1..).find(|_| bench.poll() == [Lines(1, 1, None)]).expect("some time");
+    assert!(polls > 1 && polls <= LOOKS_PER_PLACE_LOOK, "after {polls} polls");
+}
+
+#[test]
+fn a_reader_that_watches_its_place_is_lapped_like_any_other() {
+    let mut bench = Bench::new(8, StartAt::Oldest);
+    bench.reader.watch_place();
+    assert_eq!(bench.poll(), []);
+    // Once round: its own place says so. Its line and those before the next round are gone.
+    write_places(&bench, 1..11);
+    assert_eq!(bench.drain(), [Loss(1, 5, LossCause::Lapped), Lines(6, 4, None), Lines(10, 1, None)]);
+    // Several times round: only the heartbeat can say it.
+    write_places(&bench, 11..50);
+    bench.cells.set_line(LATEST, &beat_of(stamp(50), bench.now, true));
+    assert_eq!(bench.drain(), [Loss(11, 35, LossCause::Lapped), Lines(46, 4, None), SaysBeat(50, 1_000, true)]);
+}
+
+#[test]
+fn lines_that_show_in_their_places_alone_are_dated_by_when_they_were_not_there_yet() {
+    let mut bench = Bench::new(8, StartAt::Oldest);
+    bench.reader.watch_place();
+    bench.drain();
+    bench.cells.set_line(LATEST, &beat_of(stamp(1), 1_000, false));
+    assert_eq!(bench.drain(), [SaysBeat(1, 1_000, false)]);
+    // Watched all the time, for much longer than the low half lasts.
+    let mut before = 1_000;
+    for sequence in 1..10 {
+        for _ in 0..3 {
+            bench.now += 1 << 30;
+            assert_eq!(bench.drain(), []);
+        }
+        write_places(&bench, sequence..sequence + 1);
+        assert_eq!(bench.drain(), [Lines(sequence, 1, Some(before))]);
+        before = bench.now;
+    }
+    // A line is written, and found three seconds later; three seconds after that another, five after the first. When it
+    // was looked for last, the first one may have been there for long.
+    write_places(&bench, 10..11);
+    bench.now += 3_000_000_000;
+    assert_eq!(bench.poll(), [Lines(10, 1, Some(before))]);
+    bench.now += 3_000_000_000;
+    write_places(&bench, 11..12);
+    assert_eq!(bench.poll(), [Lines(11, 1, None)]);
+}
