@@ -1,5 +1,6 @@
 //! The two traits every transport implements.
 
+use protocol::line::Stamp;
 use protocol::run::RunSink;
 use protocol::time::Nanos;
 
@@ -23,6 +24,12 @@ pub trait LaneTx {
 pub trait LaneRx {
     /// Hands up what has arrived, in runs, at most about `limit` lines; returns the number of lines handed up.
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize;
+
+    /// The stamp after the newest line that this lane has seen a sign of, handed up or not; `None` where it knows of no
+    /// more than it has handed up. A ring's reader that is behind knows by how much; a socket does not.
+    fn known_head(&self) -> Option<Stamp> {
+        None
+    }
 }
 
 impl LaneTx for () {
@@ -51,5 +58,8 @@ impl LaneRx for () {
 impl<A: LaneRx, B: LaneRx> LaneRx for (A, B) {
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
         self.0.poll(now, limit, sink) + self.1.poll(now, limit, sink)
+    }
+    fn known_head(&self) -> Option<Stamp> {
+        self.0.known_head().max(self.1.known_head())
     }
 }
