@@ -193,6 +193,9 @@ impl From<BooksSection> for BooksConfig {
     }
 }
 
+/// The most orders, and the most levels, that books may be sized for: some gigabytes.
+const MAX_BOOK_ENTRIES: usize = 1 << 26;
+
 fn one() -> u16 {
     1
 }
@@ -285,6 +288,18 @@ impl Config {
             let next = self.ring.lines.max(2).next_power_of_two();
             return bad("ring.lines", format!("{} is not a power of two; the next one is {next}", self.ring.lines));
         }
+        for (key, value, most) in [
+            ("books.instruments", self.books.instruments, protocol::book::MAX_INSTRUMENTS as usize),
+            ("books.orders", self.books.orders, MAX_BOOK_ENTRIES),
+            ("books.levels", self.books.levels, MAX_BOOK_ENTRIES),
+        ] {
+            if value > most {
+                return bad(
+                    key,
+                    format!("{value} is more than {most}; all of it is allocated and touched at the start"),
+                );
+            }
+        }
         if let Err(error) = self.feed.pace.checked() {
             return bad("feed.pace", error.to_string());
         }
@@ -366,6 +381,7 @@ mod tests {
     fn values_out_of_range_are_named_with_what_would_be_right() {
         for (extra, expect) in [
             ("[ring]\nlines = 1000\n", "the next one is 1024"),
+            ("[books]\norders = 1000000000000\n", "books.orders: 1000000000000 is more than"),
             ("[run]\ncore = 4000\n", "run.core"),
             ("[run]\nheartbeat_ms = 0\n", "1 to 1000"),
             ("[udp]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "no multicast address"),

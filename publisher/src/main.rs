@@ -23,7 +23,7 @@ use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
-use transport::{LaneTx, RingWriter};
+use transport::{LaneTx, Pages, RingWriter};
 
 /// Publishes a market-data feed: into shared memory for this host, and by UDP multicast beside it.
 #[derive(Parser)]
@@ -122,6 +122,11 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     }
     let input = Input::open(&config.feed.path)?;
     let date = session_date(config.feed.date.as_deref(), None, &config.feed.path)?;
+    // What can refuse does so before an epoch is spent, and before anything is said to be published.
+    if let Some(udp) = &config.udp {
+        udp.options().check()?;
+    }
+    shm::check_free(config.ring.directory.as_deref(), &config.channel.name, Lane::new(config.channel.lane))?;
     let epoch = match epoch {
         Some(epoch) => epoch,
         None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
@@ -143,7 +148,7 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         )
     })?;
     eprintln!(
-        "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {:?} pages",
+        "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {}",
         config.feed.path.display(),
         config.channel.name,
         config.channel.lane,
@@ -151,6 +156,12 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         ring.capacity(),
         ring.pages()
     );
+    if ring.pages() == Pages::Base && config.ring.lines * 64 >= 2 << 20 {
+        eprintln!(
+            "note: no huge pages could be had for the ring; to have them, reserve some (sysctl vm.nr_hugepages=N) and mount \
+             hugetlbfs where this user may write"
+        );
+    }
     let clock = Clock::calibrate();
     let schedule = Schedule {
         pace: config.feed.pace,
@@ -222,6 +233,7 @@ fn finish<L: LaneTx + Send>(
                 "unknown_types": venue.unknown_types,
                 "bad_lengths": venue.bad_lengths(),
                 "unknown_orders": venue.unknown_orders,
+                "lines_unsent": publisher.lanes().lines_unsent(),
                 "sender_lag_ns": {"p50": lag(0.5), "p99": lag(0.99), "p999": lag(0.999), "max": stats.lag.max(), "count": stats.lag.len()},
                 "stopped": matches!(outcome, Ok(Ending::Stopped)),
                 "error": outcome.as_ref().err().map(ToString::to_string),
@@ -241,10 +253,19 @@ fn finish<L: LaneTx + Send>(
         );
         if venue.unknown_types + venue.bad_lengths() + venue.unknown_orders > 0 {
             println!(
-                "of them {} of unknown type, {} of wrong length, {} naming an unknown order",
+                "of the messages {} were of unknown type, {} of wrong length, {} named an unknown order",
                 venue.unknown_types,
                 venue.bad_lengths(),
                 venue.unknown_orders
+            );
+            for (message_type, count) in venue.unknown_by_type() {
+                println!("  type '{}': {count} messages", message_type.escape_ascii());
+            }
+        }
+        if publisher.lanes().lines_unsent() > 0 {
+            println!(
+                "{} lines were not taken by the UDP socket: its subscribers were told of them as gaps",
+                publisher.lanes().lines_unsent()
             );
         }
         if !stats.lag.is_empty() {
@@ -272,6 +293,7 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     };
     let date = session_date(config.feed.date.as_deref(), None, &config.feed.path).map(|date| date.to_string());
     let date = date.map_err(|error| error.to_string());
+    let udp = config.udp.as_ref().map_or(Ok(()), |udp| udp.options().check().map_err(|error| error.to_string()));
     let megabytes = config.ring.lines * 64 / (1 << 20);
     if as_json {
         println!(
@@ -281,13 +303,14 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
                 "feed": config.feed.path, "feed_error": feed.as_ref().err(), "date": date.as_ref().ok(), "date_error": date.as_ref().err(),
                 "ring_lines": config.ring.lines,
                 "udp": config.udp.as_ref().map(|udp| format!("{}:{} on {}", udp.group, udp.port, udp.interface)),
+                "udp_error": udp.as_ref().err(),
                 "core": config.run.core,
             })
         );
     } else {
-        println!("{}: understood", path.display());
+        println!("{}: understood; every key is known and every value in range", path.display());
         println!("  channel   '{}', number {}, lane {}", config.channel.name, config.channel.id, config.channel.lane);
-        println!("  feed      {}, {:?}", config.feed.path.display(), config.feed.pace);
+        println!("  feed      {}, {}", config.feed.path.display(), config.feed.pace);
         println!("  ring      {} lines, {megabytes} MiB", config.ring.lines);
         match &config.udp {
             Some(udp) => println!(
@@ -308,9 +331,9 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
             println!("  date      {date}");
         }
     }
-    match (feed, date) {
-        (Err(error), _) | (_, Err(error)) => Err(error.into()),
-        _ => Ok(()),
+    match feed.map(drop).and(date.map(drop)).and(udp) {
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(()),
     }
 }
 

@@ -18,6 +18,12 @@ pub trait LaneTx {
     /// Says that the publisher lives, and where it stands. Called at the heartbeat interval when nothing else was sent on
     /// this lane meanwhile, and at the end of the session. (The ring has a heartbeat at each interval, under traffic too.)
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool);
+
+    /// Lines that this lane did not send and never will: the transport did not take them, or the ring had overwritten them
+    /// before. Each is part of a gap for whoever has this lane alone.
+    fn lines_unsent(&self) -> u64 {
+        0
+    }
 }
 
 /// The receiving half of a lane.
@@ -46,6 +52,9 @@ impl<A: LaneTx, B: LaneTx> LaneTx for (A, B) {
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool) {
         self.0.heartbeat(ring, now, ended);
         self.1.heartbeat(ring, now, ended);
+    }
+    fn lines_unsent(&self) -> u64 {
+        self.0.lines_unsent() + self.1.lines_unsent()
     }
 }
 
