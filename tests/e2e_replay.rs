@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::{Running, generated_day, output, printed};
@@ -213,6 +214,15 @@ fn an_interrupted_run_reports_what_was_measured_so_far() {
     let running = Running::start("feeds-replay", &["demo", "--seconds", "60", "--rate", "5000", "--json"], &[]);
     // Long enough for the processes to be up and the first messages to be on their way.
     std::thread::sleep(Duration::from_secs(3));
+    // Ctrl-C in a terminal reaches every process of the run, in any order: the subscriber first is the worst.
+    let own = running.child.id();
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).expect("proc(5): children");
+    let children: Vec<&str> = children.split_ascii_whitespace().collect();
+    assert_eq!(children.len(), 2, "a publisher and a subscriber: {children:?}");
+    for pid in children.iter().rev() {
+        assert!(Command::new("kill").args(["-s", "INT", pid]).status().expect("kill runs").success());
+    }
+    std::thread::sleep(Duration::from_millis(100));
     running.signal("INT");
     let output = running.finish(Duration::from_secs(30));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
@@ -221,4 +231,6 @@ fn an_interrupted_run_reports_what_was_measured_so_far() {
     let published = run["published"].as_u64().expect("a number");
     assert!(published > 0 && run["messages"].as_u64() < Some(300_000));
     assert_eq!(run["delivered"], published);
+    assert_eq!(run["loss_explained"], true, "{run:#}");
+    assert_eq!(result["transports"].as_object().map(|map| map.len()), Some(1), "the second was not begun");
 }

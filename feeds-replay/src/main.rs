@@ -26,13 +26,17 @@ use transport::clock::Clock;
     about,
     after_help = "\
 Examples:
-  feeds-replay demo                                   a generated day over shared memory, then over UDP
-  feeds-replay replay day.itch --transport both       a capture as it was, over both
-  feeds-replay replay day.itch --rate 100000          the same at 100,000 messages a second
-  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max --transport shm
+  feeds-replay demo
+      a generated day over shared memory, then over UDP multicast
+  feeds-replay replay day.itch --date 2019-12-30 --transport both
+      a capture as it was, over both
+  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --rate 100000
+      at 100,000 messages a second; the date is in the file's name
+  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max
+      flat out
 
-Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every line
-published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
+Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every \
+line published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -226,7 +230,8 @@ fn run_all(
     let mut reports = Vec::new();
     for transport in ways.list() {
         if stop.load(std::sync::atomic::Ordering::Relaxed) {
-            break;
+            eprintln!("{}: not run, because a stop was asked for", transport.name());
+            continue;
         }
         let [high, low] = ((pid % 65_536) as u16).to_be_bytes();
         let spec = Spec {
