@@ -1,6 +1,6 @@
 //! The publisher's settings: a TOML file in which nothing is ignored.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -24,6 +24,8 @@ pub struct Config {
     pub ring: RingSection,
     /// UDP multicast beside it, if wanted.
     pub udp: Option<UdpSection>,
+    /// The control channel, if subscribers are to ask what there is.
+    pub control: Option<ControlSection>,
     /// How the loop runs.
     #[serde(default)]
     pub run: RunSection,
@@ -134,6 +136,16 @@ impl UdpSection {
         options.mtu = self.mtu;
         options
     }
+}
+
+/// `[control]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlSection {
+    /// Where subscribers ask, such as `127.0.0.1:31000`; port 0 takes any that is free, and says which.
+    pub listen: SocketAddr,
+    /// The tokens that subscribers show; each at least 8 characters.
+    pub tokens: Vec<String>,
 }
 
 /// `[run]`
@@ -317,6 +329,18 @@ impl Config {
         {
             return bad("run.core", error.to_string());
         }
+        if let Some(control) = &self.control {
+            if control.tokens.is_empty() {
+                return bad(
+                    "control.tokens",
+                    "there are none, so nobody could ask; give one of at least 8 characters".into(),
+                );
+            }
+            if let Some(short) = control.tokens.iter().find(|token| token.chars().count() < 8) {
+                let count = short.chars().count();
+                return bad("control.tokens", format!("one has {count} characters; give at least 8"));
+            }
+        }
         if let Some(udp) = &self.udp
             && !udp.group.is_multicast()
         {
@@ -385,6 +409,8 @@ mod tests {
             ("[run]\ncore = 4000\n", "run.core"),
             ("[run]\nheartbeat_ms = 0\n", "1 to 1000"),
             ("[udp]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "no multicast address"),
+            ("[control]\nlisten = '127.0.0.1:0'\ntokens = []\n", "control.tokens"),
+            ("[control]\nlisten = '127.0.0.1:0'\ntokens = ['long enough', 'short']\n", "one has 5 characters"),
         ] {
             let error = parse(&format!("{SMALLEST}{extra}")).expect_err("refused");
             assert!(error.contains(expect), "{error}");

@@ -5,13 +5,15 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use protocol::control::{ChannelInfo, SharedMemoryInfo, UdpInfo};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
-use publisher::config::Config;
+use publisher::admission::Admission;
+use publisher::config::{Config, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::input::Input;
@@ -21,6 +23,7 @@ use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
+use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
 use transport::{LaneTx, Pages, RingWriter};
@@ -111,6 +114,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// How long a place of the ring that was written may fail to verify for the control channel's own reader, ns.
+const HEDGE_NS: u64 = 200_000;
+
 type Failure = Box<dyn std::error::Error>;
 type ItchPipeline = Pipeline<BinaryFile<Input>, Normaliser>;
 
@@ -193,8 +199,19 @@ fn finish<L: LaneTx + Send>(
 ) -> Result<(), Failure> {
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
+    let mut admission = match &config.control {
+        None => None,
+        Some(control) => {
+            let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
+            let admission =
+                Admission::bind(control.listen, control.tokens.clone(), channel_info(config, &ring), reader)?;
+            eprintln!("control channel: subscribers ask at {}", admission.local_address()?);
+            Some(admission)
+        }
+    };
     let idle = if config.run.yield_when_idle { IdleStrategy::Yield } else { IdleStrategy::Spin };
     let publisher = Publisher::new(pipeline, ring, lanes, loop_config);
+    let over = &AtomicBool::new(false);
     let (publisher, outcome) = std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             if let Some(core) = config.run.core
@@ -205,6 +222,16 @@ fn finish<L: LaneTx + Send>(
             let mut publisher = publisher;
             let outcome = drive(&mut publisher, clock, idle, stop, config.run.linger_ms * 1_000_000);
             (publisher, outcome)
+        });
+        let admitting = admission.as_mut().map(|admission| {
+            scope.spawn(move || {
+                // Relaxed: the flag carries nothing but itself.
+                while !over.load(Ordering::Relaxed) {
+                    if admission.do_work(clock.now()) == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            })
         });
         let mut shown = Instant::now();
         while !worker.is_finished() {
@@ -217,6 +244,10 @@ fn finish<L: LaneTx + Send>(
                     eprintln!("{}", line.join(", "));
                 }
             }
+        }
+        over.store(true, Ordering::Relaxed);
+        if let Some(admitting) = admitting {
+            admitting.join().expect("admission does not panic; if it did, its message stands above");
         }
         worker.join().expect("the loop does not panic; if it did, its message stands above")
     });
@@ -285,6 +316,23 @@ fn finish<L: LaneTx + Send>(
     outcome.map(|_| ()).map_err(Into::into)
 }
 
+/// What subscribers are told of this channel.
+fn channel_info(config: &Config, ring: &RingWriter) -> ChannelInfo {
+    ChannelInfo {
+        name: config.channel.name.clone(),
+        id: config.channel.id,
+        lane: config.channel.lane,
+        epoch: ring.epoch().0,
+        heartbeat_ns: config.run.heartbeat_ms * 1_000_000,
+        natural_start: config.feed.start == StartSetting::Natural,
+        shared_memory: ring
+            .path()
+            .and_then(Path::parent)
+            .map(|directory| SharedMemoryInfo { directory: directory.to_owned(), lines: ring.capacity() as u64 }),
+        udp: config.udp.as_ref().map(|udp| UdpInfo { group: udp.group, port: udp.port, mtu: udp.mtu }),
+    }
+}
+
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let feed = match Input::open(&config.feed.path) {
@@ -322,6 +370,10 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
                 udp.ttl
             ),
             None => println!("  udp       none: shared memory alone"),
+        }
+        match &config.control {
+            Some(control) => println!("  control   {}, {} tokens", control.listen, control.tokens.len()),
+            None => println!("  control   none: nobody can ask what there is"),
         }
         match config.run.core {
             Some(core) => println!("  core      {core}"),
