@@ -234,3 +234,34 @@ fn an_interrupted_run_reports_what_was_measured_so_far() {
     assert_eq!(run["loss_explained"], true, "{run:#}");
     assert_eq!(result["transports"].as_object().map(|map| map.len()), Some(1), "the second was not begun");
 }
+
+#[test]
+fn a_generated_file_is_whole_repeatable_and_not_written_over_unasked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = ["one.itch", "two.itch"].map(|name| folder.path().join(name));
+    let make = |file: &Path, extra: &[&str]| {
+        let arguments = ["generate", path(file), "--messages", "8000", "--symbols", "20", "--json"];
+        output("feeds-replay", &[&arguments[..], extra].concat())
+    };
+    let made = make(&one, &[]);
+    assert!(made.status.success() && make(&two, &[]).status.success(), "{}", printed(&made));
+    let summary: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    assert_eq!(
+        (&summary["messages"], summary["bytes"].as_u64()),
+        (&8000.into(), fs::metadata(&one).ok().map(|m| m.len()))
+    );
+    assert_eq!(summary["by_type"].as_object().map(serde_json::Map::len), Some(23), "every type of message");
+    assert_eq!(fs::read(&one).expect("reads"), fs::read(&two).expect("reads"));
+
+    let refused = make(&one, &["--seed", "2"]);
+    assert!(!refused.status.success() && printed(&refused).contains("--force"), "{}", printed(&refused));
+    assert_eq!(fs::read(&one).expect("reads"), fs::read(&two).expect("reads"));
+    assert!(make(&one, &["--seed", "2", "--force"]).status.success());
+    assert_ne!(fs::read(&one).expect("reads"), fs::read(&two).expect("reads"));
+    assert!(!make(&folder.path().join("no/folder.itch"), &[]).status.success());
+    assert_eq!(fs::read_dir(folder.path()).expect("lists").count(), 2, "nothing half-made stays");
+
+    let result = json(&["replay", path(&two), "--date", "none", "--speed", "max", "--json"]);
+    check_sound(&result, &["shm"]);
+    assert_eq!(result["transports"]["shm"]["messages"], 8000);
+}
