@@ -126,6 +126,8 @@ fn a_lane_that_is_alive_is_not_taken_and_its_holder_is_named() {
     let second = output("publisher", &["run", path(&setting.config)]);
     let text = printed(&second);
     assert!(!second.status.success() && text.contains(&first.child.id().to_string()), "{text}");
+    let kept = setting.folder.path().join("state").join(format!("{}.epoch", setting.name));
+    assert_eq!(fs::read_to_string(kept).expect("reads").trim(), "1", "the one that was refused has spent no epoch");
     let before = witness.lines;
     poll_until(&mut subscriber, &mut witness, "the first goes on", |w, _| w.lines > before + 100);
     assert!(witness.epochs.is_empty());
@@ -178,4 +180,11 @@ fn settings_that_cannot_work_are_plain_errors() {
     fs::write(&setting.config, text.replace("core = 4096", "")).expect("writes");
     let right = output("publisher", &["check-config", path(&setting.config)]);
     assert!(right.status.success() && printed(&right).contains("understood"), "{}", printed(&right));
+    let udp = "[udp]\ngroup = '239.255.7.1'\nport = 30001\ninterface = 'no-such-card0'\n";
+    fs::write(&setting.config, format!("{}{udp}", text.replace("core = 4096", ""))).expect("writes");
+    for command in ["check-config", "run"] {
+        let output = output("publisher", &[command, path(&setting.config)]);
+        let text = printed(&output);
+        assert!(!output.status.success() && text.contains("no-such-card0") && !text.contains("publishing"), "{text}");
+    }
 }

@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::{Running, generated_day, output, printed};
@@ -213,6 +214,15 @@ fn an_interrupted_run_reports_what_was_measured_so_far() {
     let running = Running::start("feeds-replay", &["demo", "--seconds", "60", "--rate", "5000", "--json"], &[]);
     // Long enough for the processes to be up and the first messages to be on their way.
     std::thread::sleep(Duration::from_secs(3));
+    // Ctrl-C in a terminal reaches every process of the run, in any order: the subscriber first is the worst.
+    let own = running.child.id();
+    let children = fs::read_to_string(format!("/proc/{own}/task/{own}/children")).expect("proc(5): children");
+    let children: Vec<&str> = children.split_ascii_whitespace().collect();
+    assert_eq!(children.len(), 2, "a publisher and a subscriber: {children:?}");
+    for pid in children.iter().rev() {
+        assert!(Command::new("kill").args(["-s", "INT", pid]).status().expect("kill runs").success());
+    }
+    std::thread::sleep(Duration::from_millis(100));
     running.signal("INT");
     let output = running.finish(Duration::from_secs(30));
     let result: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
@@ -221,4 +231,37 @@ fn an_interrupted_run_reports_what_was_measured_so_far() {
     let published = run["published"].as_u64().expect("a number");
     assert!(published > 0 && run["messages"].as_u64() < Some(300_000));
     assert_eq!(run["delivered"], published);
+    assert_eq!(run["loss_explained"], true, "{run:#}");
+    assert_eq!(result["transports"].as_object().map(|map| map.len()), Some(1), "the second was not begun");
+}
+
+#[test]
+fn a_generated_file_is_whole_repeatable_and_not_written_over_unasked() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [one, two] = ["one.itch", "two.itch"].map(|name| folder.path().join(name));
+    let make = |file: &Path, extra: &[&str]| {
+        let arguments = ["generate", path(file), "--messages", "8000", "--symbols", "20", "--json"];
+        output("feeds-replay", &[&arguments[..], extra].concat())
+    };
+    let made = make(&one, &[]);
+    assert!(made.status.success() && make(&two, &[]).status.success(), "{}", printed(&made));
+    let summary: Value = serde_json::from_slice(&made.stdout).expect("JSON");
+    assert_eq!(
+        (&summary["messages"], summary["bytes"].as_u64()),
+        (&8000.into(), fs::metadata(&one).ok().map(|m| m.len()))
+    );
+    assert_eq!(summary["by_type"].as_object().map(serde_json::Map::len), Some(23), "every type of message");
+    assert_eq!(fs::read(&one).expect("reads"), fs::read(&two).expect("reads"));
+
+    let refused = make(&one, &["--seed", "2"]);
+    assert!(!refused.status.success() && printed(&refused).contains("--force"), "{}", printed(&refused));
+    assert_eq!(fs::read(&one).expect("reads"), fs::read(&two).expect("reads"));
+    assert!(make(&one, &["--seed", "2", "--force"]).status.success());
+    assert_ne!(fs::read(&one).expect("reads"), fs::read(&two).expect("reads"));
+    assert!(!make(&folder.path().join("no/folder.itch"), &[]).status.success());
+    assert_eq!(fs::read_dir(folder.path()).expect("lists").count(), 2, "nothing half-made stays");
+
+    let result = json(&["replay", path(&two), "--date", "none", "--speed", "max", "--json"]);
+    check_sound(&result, &["shm"]);
+    assert_eq!(result["transports"]["shm"]["messages"], 8000);
 }

@@ -2,14 +2,15 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use feeds_replay::generate::{GenerateOptions, GenerateSummary, Generator};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, Spec, Transport};
@@ -26,13 +27,19 @@ use transport::clock::Clock;
     about,
     after_help = "\
 Examples:
-  feeds-replay demo                                   a generated day over shared memory, then over UDP
-  feeds-replay replay day.itch --transport both       a capture as it was, over both
-  feeds-replay replay day.itch --rate 100000          the same at 100,000 messages a second
-  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max --transport shm
+  feeds-replay demo
+      a generated day over shared memory, then over UDP multicast
+  feeds-replay replay day.itch --date 2019-12-30 --transport both
+      a capture as it was, over both
+  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --rate 100000
+      at 100,000 messages a second; the date is in the file's name
+  feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max
+      flat out
+  feeds-replay generate day.itch --messages 10000000 --symbols 500
+      a day to try things on, for whoever has no capture
 
-Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every line
-published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
+Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every \
+line published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -45,6 +52,8 @@ enum Command {
     Demo(Demo),
     /// Replay a capture.
     Replay(Replay),
+    /// Write a generated market day as an ITCH capture.
+    Generate(Generate),
     /// What the processes of a run are started with.
     #[command(hide = true)]
     Role {
@@ -103,6 +112,30 @@ struct Replay {
 }
 
 #[derive(Args)]
+struct Generate {
+    /// The file to write: ITCH 5.0 in BinaryFILE framing. Nothing is left behind if it is interrupted.
+    file: PathBuf,
+    /// Messages, exactly: at least 5,000, and 30 for each security.
+    #[arg(long, default_value_t = 1_000_000)]
+    messages: u64,
+    /// Securities.
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(5..=17_576))]
+    symbols: u16,
+    /// The same seed and options give the same bytes.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Seconds from the first message to the last; left out: the hours that Nasdaq keeps, 03:05 to 20:05.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=32_400))]
+    seconds: Option<u64>,
+    /// Replace the file if it is there.
+    #[arg(long)]
+    force: bool,
+    /// Print what was made as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
 struct Common {
     /// The limit for p99.9 of the latency from intended hand-over, in microseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000_000))]
@@ -141,6 +174,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
+        Command::Generate(generate) => run_generate(&generate).map(|()| true),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
@@ -198,6 +232,90 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     run_all(feed, pace, replay.transport, books, None, &replay.common)
 }
 
+fn run_generate(arguments: &Generate) -> Result<(), Failure> {
+    let file = &arguments.file;
+    if file.exists() && !arguments.force {
+        return Err(format!("{} is there already: choose another name, or --force", file.display()).into());
+    }
+    let name = file.file_name().ok_or_else(|| format!("{} is no file name", file.display()))?;
+    let options = GenerateOptions {
+        seed: arguments.seed,
+        symbols: arguments.symbols,
+        messages: arguments.messages,
+        span_ns: arguments.seconds.map(|seconds| seconds * 1_000_000_000),
+        ..GenerateOptions::default()
+    };
+    let stop = stop_flag()?;
+    // Under another name until it is whole: what bears the name is never half a day.
+    let temporary = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
+    let outcome = write_day(&options, &temporary, &stop, !arguments.json);
+    let summary = match outcome {
+        Ok(summary) => summary,
+        Err(error) => {
+            // If it was never created there is nothing to remove.
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
+        }
+    };
+    std::fs::rename(&temporary, file)?;
+    let by_type: Vec<(char, u64)> =
+        (0..=255u8).zip(summary.by_type).filter(|(_, count)| *count > 0).map(|(t, count)| (t.into(), count)).collect();
+    if arguments.json {
+        let by_type: serde_json::Map<String, serde_json::Value> =
+            by_type.iter().map(|(message_type, count)| (message_type.to_string(), (*count).into())).collect();
+        println!(
+            "{}",
+            serde_json::json!({"file": file, "messages": summary.messages, "bytes": summary.bytes, "by_type": by_type})
+        );
+    } else {
+        println!("{}: {} messages, {} bytes", file.display(), summary.messages, summary.bytes);
+        for (message_type, count) in by_type {
+            println!("{count:>12}  {message_type}");
+        }
+        println!("it has no date: replay it with --date none, or a date of your choice");
+    }
+    Ok(())
+}
+
+/// Writes the day, and shows how far it is.
+fn write_day(
+    options: &GenerateOptions,
+    path: &std::path::Path,
+    stop: &AtomicBool,
+    show: bool,
+) -> Result<GenerateSummary, Failure> {
+    let mut day = Generator::new(*options)?;
+    let mut out = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
+    let mut shown = Instant::now();
+    let mut written = 0u64;
+    while let Some(framed) = day.next_framed() {
+        out.write_all(framed)?;
+        written += 1;
+        if written.is_multiple_of(1 << 16) {
+            // Relaxed: the flag carries nothing but itself.
+            if stop.load(Ordering::Relaxed) {
+                return Err("interrupted; nothing was written".into());
+            }
+            if show && shown.elapsed() >= Duration::from_secs(2) {
+                shown = Instant::now();
+                eprintln!("{written} of {} messages", options.messages);
+            }
+        }
+    }
+    out.into_inner()?.sync_all()?;
+    Ok(day.summary().clone())
+}
+
+/// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends this program at once.
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
 fn run_all(
     feed: Feed,
     pace: Pace,
@@ -209,12 +327,7 @@ fn run_all(
     if !common.ring_lines.is_power_of_two() || common.ring_lines < 2 {
         return Err(format!("--ring-lines {}: give a power of two, such as 262144", common.ring_lines).into());
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second Ctrl-C ends this program at once.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    let stop = stop_flag()?;
     let clock = Clock::calibrate();
     let cores = publisher::pin::usable_cores();
     let cores = match cores[..] {
@@ -225,8 +338,9 @@ fn run_all(
     let mut shown = Shown { quiet: common.json, total, live: std::io::stderr().is_terminal() };
     let mut reports = Vec::new();
     for transport in ways.list() {
-        if stop.load(std::sync::atomic::Ordering::Relaxed) {
-            break;
+        if stop.load(Ordering::Relaxed) {
+            eprintln!("{}: not run, because a stop was asked for", transport.name());
+            continue;
         }
         let [high, low] = ((pid % 65_536) as u16).to_be_bytes();
         let spec = Spec {
@@ -277,7 +391,7 @@ impl Watcher for Shown {
     }
 
     fn on_progress(&mut self, spec: &Spec, messages: u64, elapsed: Duration) {
-        if self.quiet || !(self.live || elapsed.as_millis() % 2_000 < 250) {
+        if self.quiet || !(self.live || elapsed.as_millis() % 2_000 < 1_000) {
             return;
         }
         let share = self.total.map_or(String::new(), |total| format!(" of {total}"));

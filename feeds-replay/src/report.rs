@@ -107,8 +107,12 @@ impl Summary {
                 Some(false) => writeln!(out, "{name}: INVALID, its latencies claim nothing"),
                 None => writeln!(out, "{name}: flat out: there is no intended time, so no latency is claimed"),
             };
+            let lead = if verdict.valid.is_some() { "because" } else { "but" };
             for reason in &verdict.reasons {
-                let _ = writeln!(out, "  because {reason}");
+                let _ = writeln!(out, "  {lead} {reason}");
+            }
+            if run.publisher.stopped {
+                let _ = writeln!(out, "  stopped as asked, after {} messages", run.publisher.messages);
             }
             if let Some(met) = verdict.met {
                 let _ = writeln!(
@@ -133,7 +137,7 @@ impl Summary {
                 rows.insert(1, ("event complete, from intended", &subscriber.complete_from_intended));
                 rows.push(("sender behind its plan", &run.publisher.lag));
             }
-            for (what, p) in rows {
+            for (what, p) in rows.into_iter().filter(|(_, p)| p.count > 0) {
                 let _ = writeln!(
                     out,
                     "{:<5} {what:<36} {:>10} {:>10} {:>10} {:>10} {:>11}",
@@ -206,9 +210,8 @@ fn taken(run: &RunReport) -> String {
         Feed::File { path, .. } => format!("{}, {}", path.display(), run.date),
     };
     let pace = match spec.pace {
-        Pace::Speed(speed) => format!("open loop at {speed} times its own speed"),
-        Pace::Rate(rate) => format!("open loop at {rate} messages a second"),
         Pace::Max => "flat out".into(),
+        paced => format!("open loop, {paced}"),
     };
     let cores = match spec.cores {
         Some((publisher, subscriber)) => {

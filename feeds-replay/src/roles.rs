@@ -76,12 +76,15 @@ fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
     Ok(serde_json::from_str(&line)?)
 }
 
-/// A flag that is set by Ctrl-C, by SIGTERM, and when the parent closes its end or says anything more.
+/// A flag that is set by SIGTERM, and (by [`stop_with_parent`]) when the parent closes its end or says anything more.
+///
+/// Ctrl-C reaches every process of the terminal, and means the parent: it stops the publisher, whose end of stream then
+/// stops the subscriber. A subscriber that stopped by itself would leave lines behind that nobody could account for.
 fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
+    // A flag that nobody reads: the signal does nothing.
+    signal_hook::flag::register(signal_hook::consts::SIGINT, Arc::default())?;
     Ok(stop)
 }
 
@@ -186,12 +189,10 @@ fn publish_from<S: FeedSource>(
     let options = RingOptions::new(&spec.channel, CHANNEL, Lane::new(0), epoch, spec.ring_lines);
     let ring = RingWriter::create(&options)?;
     match spec.transport {
-        Transport::Shm => publish_over(spec, pipeline, ring, (), clock, &stop, first_ns, date, notes, |()| 0),
+        Transport::Shm => publish_over(spec, pipeline, ring, (), clock, &stop, first_ns, date, notes),
         Transport::Udp => {
             let lane = UdpTx::open(&udp_options(spec), &ring)?;
-            publish_over(spec, pipeline, ring, lane, clock, &stop, first_ns, date, notes, |lane: &UdpTx| {
-                lane.counters().lines_dropped + lane.counters().lines_skipped
-            })
+            publish_over(spec, pipeline, ring, lane, clock, &stop, first_ns, date, notes)
         }
     }
 }
@@ -207,7 +208,6 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     first_ns: u64,
     date: SessionDate,
     mut notes: Vec<String>,
-    send_drops: impl Fn(&L) -> u64,
 ) -> Result<PublisherReport, Failure> {
     say(&Ready { pid: std::process::id(), first_ns, date: date.to_string(), notes: std::mem::take(&mut notes) })?;
     let Start { schedule } = hear()?;
@@ -236,7 +236,7 @@ fn publish_over<S: FeedSource, L: LaneTx>(
         jitter_p999_ns: publisher.gaps().percentile(99.9),
         jitter_max_ns: publisher.gaps().max(),
         off_core_ns: off_core,
-        send_drops: send_drops(publisher.lanes()),
+        send_drops: publisher.lanes().lines_unsent(),
         refused: venue.unknown_types + venue.bad_lengths() + venue.empty_messages,
         unknown_orders: venue.unknown_orders,
         suspect_books: publisher.pipeline().channel().state_changes(BookState::Suspect),

@@ -118,7 +118,7 @@ pub fn run(
     let began = Instant::now();
     let mut asked_to_stop = false;
     let publisher_report = loop {
-        match publisher.try_hear::<Report>(Duration::from_millis(250))? {
+        match publisher.try_hear::<Report>(Duration::from_millis(1000))? {
             Some(report) => break report,
             None => {
                 let messages = shm::read_counters(&spec.channel, Lane::new(0))

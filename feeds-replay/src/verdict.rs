@@ -44,7 +44,8 @@ pub fn judge(report: &RunReport, limit: Limit) -> Verdict {
     let mut reasons = Vec::new();
     if !digests_agree {
         reasons.push(if subscriber.digests_compared == 0 {
-            "no digest could be compared: no book was Live when one came".to_string()
+            "no digest could be compared: no book was Live when one came (a capture that begins in mid-day needs --natural)"
+                .to_string()
         } else {
             format!("{} of {} digests disagree", subscriber.digests_disagreed, subscriber.digests_compared)
         });

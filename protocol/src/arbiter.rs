@@ -292,6 +292,14 @@ impl Arbiter {
             self.drain(delivery);
         }
         self.settle(now, delivery);
+        // A path that reads on below the hole's far end is filling the hole: it has a backlog, and nothing is missing yet.
+        // (With one path, what is beyond the hole came by the same one: that is no backlog.)
+        if self.config.paths > 1
+            && self.next == Some(run.end())
+            && let Some((since, _)) = &mut self.missing
+        {
+            *since = now;
+        }
     }
 
     /// Keeps a run that lies ahead of the cursor.

@@ -1,6 +1,6 @@
 //! The publisher's settings: a TOML file in which nothing is ignored.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -24,6 +24,8 @@ pub struct Config {
     pub ring: RingSection,
     /// UDP multicast beside it, if wanted.
     pub udp: Option<UdpSection>,
+    /// The control channel, if subscribers are to ask what there is.
+    pub control: Option<ControlSection>,
     /// How the loop runs.
     #[serde(default)]
     pub run: RunSection,
@@ -136,6 +138,16 @@ impl UdpSection {
     }
 }
 
+/// `[control]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlSection {
+    /// Where subscribers ask, such as `127.0.0.1:31000`; port 0 takes any that is free, and says which.
+    pub listen: SocketAddr,
+    /// The tokens that subscribers show; each at least 8 characters.
+    pub tokens: Vec<String>,
+}
+
 /// `[run]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -192,6 +204,9 @@ impl From<BooksSection> for BooksConfig {
         BooksConfig { instruments, orders, levels }
     }
 }
+
+/// The most orders, and the most levels, that books may be sized for: some gigabytes.
+const MAX_BOOK_ENTRIES: usize = 1 << 26;
 
 fn one() -> u16 {
     1
@@ -285,6 +300,18 @@ impl Config {
             let next = self.ring.lines.max(2).next_power_of_two();
             return bad("ring.lines", format!("{} is not a power of two; the next one is {next}", self.ring.lines));
         }
+        for (key, value, most) in [
+            ("books.instruments", self.books.instruments, protocol::book::MAX_INSTRUMENTS as usize),
+            ("books.orders", self.books.orders, MAX_BOOK_ENTRIES),
+            ("books.levels", self.books.levels, MAX_BOOK_ENTRIES),
+        ] {
+            if value > most {
+                return bad(
+                    key,
+                    format!("{value} is more than {most}; all of it is allocated and touched at the start"),
+                );
+            }
+        }
         if let Err(error) = self.feed.pace.checked() {
             return bad("feed.pace", error.to_string());
         }
@@ -301,6 +328,18 @@ impl Config {
             && let Err(error) = crate::pin::check(core)
         {
             return bad("run.core", error.to_string());
+        }
+        if let Some(control) = &self.control {
+            if control.tokens.is_empty() {
+                return bad(
+                    "control.tokens",
+                    "there are none, so nobody could ask; give one of at least 8 characters".into(),
+                );
+            }
+            if let Some(short) = control.tokens.iter().find(|token| token.chars().count() < 8) {
+                let count = short.chars().count();
+                return bad("control.tokens", format!("one has {count} characters; give at least 8"));
+            }
         }
         if let Some(udp) = &self.udp
             && !udp.group.is_multicast()
@@ -366,9 +405,12 @@ mod tests {
     fn values_out_of_range_are_named_with_what_would_be_right() {
         for (extra, expect) in [
             ("[ring]\nlines = 1000\n", "the next one is 1024"),
+            ("[books]\norders = 1000000000000\n", "books.orders: 1000000000000 is more than"),
             ("[run]\ncore = 4000\n", "run.core"),
             ("[run]\nheartbeat_ms = 0\n", "1 to 1000"),
             ("[udp]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "no multicast address"),
+            ("[control]\nlisten = '127.0.0.1:0'\ntokens = []\n", "control.tokens"),
+            ("[control]\nlisten = '127.0.0.1:0'\ntokens = ['long enough', 'short']\n", "one has 5 characters"),
         ] {
             let error = parse(&format!("{SMALLEST}{extra}")).expect_err("refused");
             assert!(error.contains(expect), "{error}");

@@ -9,12 +9,14 @@
 //! - [`itch`]: Nasdaq TotalView-ITCH 5.0. Each venue is one folder that implements [`venue::Venue`].
 //! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
+//! - [`admission`]: the control channel, for subscribers that ask what there is.
 //! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
 //!
 //! Left out: recovery. The loop waits for no subscriber and knows of none.
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod config;
 pub mod date;
 pub mod drive;

@@ -5,13 +5,15 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use protocol::control::{ChannelInfo, SharedMemoryInfo, UdpInfo};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
-use publisher::config::Config;
+use publisher::admission::Admission;
+use publisher::config::{Config, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::input::Input;
@@ -21,9 +23,10 @@ use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
+use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
-use transport::{LaneTx, RingWriter};
+use transport::{LaneTx, Pages, RingWriter};
 
 /// Publishes a market-data feed: into shared memory for this host, and by UDP multicast beside it.
 #[derive(Parser)]
@@ -111,6 +114,9 @@ fn main() -> ExitCode {
     }
 }
 
+/// How long a place of the ring that was written may fail to verify for the control channel's own reader, ns.
+const HEDGE_NS: u64 = 200_000;
+
 type Failure = Box<dyn std::error::Error>;
 type ItchPipeline = Pipeline<BinaryFile<Input>, Normaliser>;
 
@@ -122,6 +128,11 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     }
     let input = Input::open(&config.feed.path)?;
     let date = session_date(config.feed.date.as_deref(), None, &config.feed.path)?;
+    // What can refuse does so before an epoch is spent, and before anything is said to be published.
+    if let Some(udp) = &config.udp {
+        udp.options().check()?;
+    }
+    shm::check_free(config.ring.directory.as_deref(), &config.channel.name, Lane::new(config.channel.lane))?;
     let epoch = match epoch {
         Some(epoch) => epoch,
         None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
@@ -143,7 +154,7 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         )
     })?;
     eprintln!(
-        "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {:?} pages",
+        "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {}",
         config.feed.path.display(),
         config.channel.name,
         config.channel.lane,
@@ -151,6 +162,12 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         ring.capacity(),
         ring.pages()
     );
+    if ring.pages() == Pages::Base && config.ring.lines * 64 >= 2 << 20 {
+        eprintln!(
+            "note: no huge pages could be had for the ring; to have them, reserve some (sysctl vm.nr_hugepages=N) and mount \
+             hugetlbfs where this user may write"
+        );
+    }
     let clock = Clock::calibrate();
     let schedule = Schedule {
         pace: config.feed.pace,
@@ -182,8 +199,19 @@ fn finish<L: LaneTx + Send>(
 ) -> Result<(), Failure> {
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
+    let mut admission = match &config.control {
+        None => None,
+        Some(control) => {
+            let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
+            let admission =
+                Admission::bind(control.listen, control.tokens.clone(), channel_info(config, &ring), reader)?;
+            eprintln!("control channel: subscribers ask at {}", admission.local_address()?);
+            Some(admission)
+        }
+    };
     let idle = if config.run.yield_when_idle { IdleStrategy::Yield } else { IdleStrategy::Spin };
     let publisher = Publisher::new(pipeline, ring, lanes, loop_config);
+    let over = &AtomicBool::new(false);
     let (publisher, outcome) = std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             if let Some(core) = config.run.core
@@ -194,6 +222,16 @@ fn finish<L: LaneTx + Send>(
             let mut publisher = publisher;
             let outcome = drive(&mut publisher, clock, idle, stop, config.run.linger_ms * 1_000_000);
             (publisher, outcome)
+        });
+        let admitting = admission.as_mut().map(|admission| {
+            scope.spawn(move || {
+                // Relaxed: the flag carries nothing but itself.
+                while !over.load(Ordering::Relaxed) {
+                    if admission.do_work(clock.now()) == 0 {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                }
+            })
         });
         let mut shown = Instant::now();
         while !worker.is_finished() {
@@ -206,6 +244,10 @@ fn finish<L: LaneTx + Send>(
                     eprintln!("{}", line.join(", "));
                 }
             }
+        }
+        over.store(true, Ordering::Relaxed);
+        if let Some(admitting) = admitting {
+            admitting.join().expect("admission does not panic; if it did, its message stands above");
         }
         worker.join().expect("the loop does not panic; if it did, its message stands above")
     });
@@ -222,6 +264,7 @@ fn finish<L: LaneTx + Send>(
                 "unknown_types": venue.unknown_types,
                 "bad_lengths": venue.bad_lengths(),
                 "unknown_orders": venue.unknown_orders,
+                "lines_unsent": publisher.lanes().lines_unsent(),
                 "sender_lag_ns": {"p50": lag(0.5), "p99": lag(0.99), "p999": lag(0.999), "max": stats.lag.max(), "count": stats.lag.len()},
                 "stopped": matches!(outcome, Ok(Ending::Stopped)),
                 "error": outcome.as_ref().err().map(ToString::to_string),
@@ -241,10 +284,19 @@ fn finish<L: LaneTx + Send>(
         );
         if venue.unknown_types + venue.bad_lengths() + venue.unknown_orders > 0 {
             println!(
-                "of them {} of unknown type, {} of wrong length, {} naming an unknown order",
+                "of the messages {} were of unknown type, {} of wrong length, {} named an unknown order",
                 venue.unknown_types,
                 venue.bad_lengths(),
                 venue.unknown_orders
+            );
+            for (message_type, count) in venue.unknown_by_type() {
+                println!("  type '{}': {count} messages", message_type.escape_ascii());
+            }
+        }
+        if publisher.lanes().lines_unsent() > 0 {
+            println!(
+                "{} lines were not taken by the UDP socket: its subscribers were told of them as gaps",
+                publisher.lanes().lines_unsent()
             );
         }
         if !stats.lag.is_empty() {
@@ -264,6 +316,23 @@ fn finish<L: LaneTx + Send>(
     outcome.map(|_| ()).map_err(Into::into)
 }
 
+/// What subscribers are told of this channel.
+fn channel_info(config: &Config, ring: &RingWriter) -> ChannelInfo {
+    ChannelInfo {
+        name: config.channel.name.clone(),
+        id: config.channel.id,
+        lane: config.channel.lane,
+        epoch: ring.epoch().0,
+        heartbeat_ns: config.run.heartbeat_ms * 1_000_000,
+        natural_start: config.feed.start == StartSetting::Natural,
+        shared_memory: ring
+            .path()
+            .and_then(Path::parent)
+            .map(|directory| SharedMemoryInfo { directory: directory.to_owned(), lines: ring.capacity() as u64 }),
+        udp: config.udp.as_ref().map(|udp| UdpInfo { group: udp.group, port: udp.port, mtu: udp.mtu }),
+    }
+}
+
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let feed = match Input::open(&config.feed.path) {
@@ -272,6 +341,7 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     };
     let date = session_date(config.feed.date.as_deref(), None, &config.feed.path).map(|date| date.to_string());
     let date = date.map_err(|error| error.to_string());
+    let udp = config.udp.as_ref().map_or(Ok(()), |udp| udp.options().check().map_err(|error| error.to_string()));
     let megabytes = config.ring.lines * 64 / (1 << 20);
     if as_json {
         println!(
@@ -281,13 +351,14 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
                 "feed": config.feed.path, "feed_error": feed.as_ref().err(), "date": date.as_ref().ok(), "date_error": date.as_ref().err(),
                 "ring_lines": config.ring.lines,
                 "udp": config.udp.as_ref().map(|udp| format!("{}:{} on {}", udp.group, udp.port, udp.interface)),
+                "udp_error": udp.as_ref().err(),
                 "core": config.run.core,
             })
         );
     } else {
-        println!("{}: understood", path.display());
+        println!("{}: understood; every key is known and every value in range", path.display());
         println!("  channel   '{}', number {}, lane {}", config.channel.name, config.channel.id, config.channel.lane);
-        println!("  feed      {}, {:?}", config.feed.path.display(), config.feed.pace);
+        println!("  feed      {}, {}", config.feed.path.display(), config.feed.pace);
         println!("  ring      {} lines, {megabytes} MiB", config.ring.lines);
         match &config.udp {
             Some(udp) => println!(
@@ -300,6 +371,10 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
             ),
             None => println!("  udp       none: shared memory alone"),
         }
+        match &config.control {
+            Some(control) => println!("  control   {}, {} tokens", control.listen, control.tokens.len()),
+            None => println!("  control   none: nobody can ask what there is"),
+        }
         match config.run.core {
             Some(core) => println!("  core      {core}"),
             None => println!("  core      not pinned"),
@@ -308,9 +383,9 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
             println!("  date      {date}");
         }
     }
-    match (feed, date) {
-        (Err(error), _) | (_, Err(error)) => Err(error.into()),
-        _ => Ok(()),
+    match feed.map(drop).and(date.map(drop)).and(udp) {
+        Err(error) => Err(error.into()),
+        Ok(()) => Ok(()),
     }
 }
 

@@ -4,6 +4,8 @@
 //! So a sender that stalls does not hide the wait, and there is no drift: every intended time is computed from the anchor.
 //! The same plan, told to a subscriber on the same host, gives it the intended time of every record it receives.
 
+use std::fmt;
+
 use protocol::record::Record;
 use protocol::time::Nanos;
 use serde::{Deserialize, Serialize};
@@ -26,6 +28,17 @@ pub enum PaceError {
     /// A speed or a rate that is no positive number, or one so small that a day would not fit into 64 bits of ns.
     #[error("{0} is no usable pace: give a number from 0.000001 to 1000000000, or 'max'")]
     OutOfRange(f64),
+}
+
+impl fmt::Display for Pace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pace::Speed(1.0) => f.write_str("as captured"),
+            Pace::Speed(speed) => write!(f, "{speed} times as fast as captured"),
+            Pace::Rate(rate) => write!(f, "{rate} messages a second"),
+            Pace::Max => f.write_str("flat out"),
+        }
+    }
 }
 
 impl Pace {

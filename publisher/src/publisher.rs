@@ -51,8 +51,16 @@ pub struct PublisherStats {
 }
 
 /// Names of the counters in the ring's counter page, in order.
-const COUNTERS: [&str; 7] =
-    ["messages", "lines", "digests", "heartbeats", "books made suspect", "sender lag max ns", "ended"];
+const COUNTERS: [&str; 8] = [
+    "messages",
+    "lines",
+    "digests",
+    "heartbeats",
+    "books made suspect",
+    "sender lag max ns",
+    "lines unsent by lanes",
+    "ended",
+];
 /// The counter page is written this often, ns.
 const COUNTERS_EVERY_NS: u64 = 10_000_000;
 
@@ -224,6 +232,7 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
             self.heartbeats,
             self.pipeline.channel().state_changes(BookState::Suspect),
             self.stats.lag.max(),
+            self.lanes.lines_unsent(),
             u64::from(self.ended),
         ];
         for (counter, value) in self.counters.iter_mut().zip(values) {

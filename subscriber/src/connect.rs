@@ -2,6 +2,7 @@
 
 use protocol::arbiter::ArbiterConfig;
 use protocol::book::{BooksConfig, Start};
+use protocol::control::ChannelInfo;
 use protocol::record::{ChannelId, Lane};
 use transport::LaneRx;
 use transport::clock::Clock;
@@ -55,6 +56,15 @@ impl Builder {
             engine: EngineConfig::default(),
             clock: None,
         }
+    }
+
+    /// A subscriber of a channel as its publisher describes it: see [`Control::directory`](crate::Control::directory). Its
+    /// ring's folder, its lane and its way of starting are set as they must be.
+    pub fn of(channel: &ChannelInfo) -> Builder {
+        let mut builder = Builder::new(&channel.name).lane(channel.lane);
+        builder.directory = channel.shared_memory.as_ref().map(|ring| ring.directory.clone());
+        builder.engine.start = if channel.natural_start { Start::Natural } else { Start::Strict };
+        builder
     }
 
     /// Wants only the instruments whose symbols match one of these: names, or patterns with `*` and `?`. The others are

@@ -38,12 +38,14 @@
 #![forbid(unsafe_code)]
 
 mod connect;
+mod control;
 mod engine;
 mod handler;
 mod live;
 mod selection;
 
 pub use connect::{Builder, ConnectError};
+pub use control::{Control, ControlError};
 pub use engine::{Directory, Engine, EngineConfig, EngineCounts, Turn};
 pub use handler::{Context, Handler, NotReadable, Status, Trade, Update};
 pub use live::{POLL_LIMIT, Subscriber};

@@ -43,7 +43,8 @@ impl<R: LaneRx> Subscriber<R> {
         let mut turn = self.engine.turn(now, handler);
         let work = self.rx.poll(now, POLL_LIMIT, &mut self.arbiter.sink(now, &mut turn));
         self.arbiter.on_timeout(now, &mut turn);
-        self.engine.set_lag(self.arbiter.lag());
+        let lag = self.lag();
+        self.engine.set_lag(lag);
         if work == 0 {
             handler.on_idle(&self.engine.context(now));
         }
@@ -57,7 +58,10 @@ impl<R: LaneRx> Subscriber<R> {
 
     /// Lines known to exist that have neither been delivered nor named as lost.
     pub fn lag(&self) -> u64 {
-        self.arbiter.lag()
+        let Some(next) = self.arbiter.next() else { return 0 };
+        // A head of another epoch says nothing of this one's lines.
+        let head = self.rx.known_head().filter(|head| head.epoch() == next.epoch());
+        self.arbiter.lag().max(head.map_or(0, |head| head.0.saturating_sub(next.0)))
     }
 
     /// The stamp that comes next, `None` before anything came.

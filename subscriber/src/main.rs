@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod channels;
 mod watch;
 
 /// Looks at a channel that a publisher of this host, or of this network, sends.
@@ -16,6 +17,7 @@ mod watch;
     after_help = "\
 Examples:
   subscriber watch itch                 every instrument of channel 'itch', in this terminal
+  subscriber channels 127.0.0.1:31000   what a publisher with [control] has; BOOKCAST_TOKEN holds the token
   subscriber watch --help               what else it can do"
 )]
 struct Arguments {
@@ -25,12 +27,15 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Ask a publisher which channels it has, and how to get them.
+    Channels(channels::Arguments),
     /// Show a channel's books, rate, losses and digests while they change.
     Watch(watch::Arguments),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
+        Command::Channels(arguments) => channels::run(arguments),
         Command::Watch(arguments) => watch::run(arguments),
     };
     match outcome {

@@ -140,6 +140,27 @@ fn reordered_packets_within_the_hedge_time_are_put_in_order_without_a_gap() {
 }
 
 #[test]
+fn a_lane_with_a_backlog_is_not_cut_off_by_one_that_is_ahead() {
+    let mut b = Bench::new(2, 64);
+    b.run(0, 0, stamp(1), 2);
+    b.run(10, 1, stamp(41), 2);
+    // 19 turns, 60 ns apart, of two lines each: together far more than the hedge time of 100 ns.
+    for turn in 1..20 {
+        b.run(10 + turn * 60, 0, stamp(1 + turn * 2), 2);
+        b.timeout(10 + turn * 60);
+    }
+    b.run(1_300, 0, stamp(41), 1);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 42)]);
+    // Once it comes no further, what is missing has the hedge time, from its last line on.
+    b.run(2_000, 1, stamp(50), 1);
+    b.run(2_060, 0, stamp(43), 2);
+    b.timeout(2_159);
+    assert_eq!(b.seen(), [Seen::Lines(43, 2)]);
+    b.timeout(2_160);
+    assert_eq!(b.seen(), [Seen::Gap(45, 5, LossCause::Missing), Seen::Lines(50, 1)]);
+}
+
+#[test]
 fn what_is_missing_after_the_hedge_time_is_named_in_order() {
     let mut b = Bench::new(1, 16);
     b.run(0, 0, stamp(1), 1);

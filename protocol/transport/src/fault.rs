@@ -218,6 +218,10 @@ impl<R: LaneRx> LaneRx for FaultInjector<R> {
         }
         (self.wire.counts.lines - before) as usize
     }
+
+    fn known_head(&self) -> Option<Stamp> {
+        self.inner.known_head()
+    }
 }
 
 /// A packet that waits.

@@ -1,5 +1,6 @@
 //! The two traits every transport implements.
 
+use protocol::line::Stamp;
 use protocol::run::RunSink;
 use protocol::time::Nanos;
 
@@ -17,12 +18,24 @@ pub trait LaneTx {
     /// Says that the publisher lives, and where it stands. Called at the heartbeat interval when nothing else was sent on
     /// this lane meanwhile, and at the end of the session. (The ring has a heartbeat at each interval, under traffic too.)
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool);
+
+    /// Lines that this lane did not send and never will: the transport did not take them, or the ring had overwritten them
+    /// before. Each is part of a gap for whoever has this lane alone.
+    fn lines_unsent(&self) -> u64 {
+        0
+    }
 }
 
 /// The receiving half of a lane.
 pub trait LaneRx {
     /// Hands up what has arrived, in runs, at most about `limit` lines; returns the number of lines handed up.
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize;
+
+    /// The stamp after the newest line that this lane has seen a sign of, handed up or not; `None` where it knows of no
+    /// more than it has handed up. A ring's reader that is behind knows by how much; a socket does not.
+    fn known_head(&self) -> Option<Stamp> {
+        None
+    }
 }
 
 impl LaneTx for () {
@@ -40,6 +53,9 @@ impl<A: LaneTx, B: LaneTx> LaneTx for (A, B) {
         self.0.heartbeat(ring, now, ended);
         self.1.heartbeat(ring, now, ended);
     }
+    fn lines_unsent(&self) -> u64 {
+        self.0.lines_unsent() + self.1.lines_unsent()
+    }
 }
 
 impl LaneRx for () {
@@ -51,5 +67,8 @@ impl LaneRx for () {
 impl<A: LaneRx, B: LaneRx> LaneRx for (A, B) {
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
         self.0.poll(now, limit, sink) + self.1.poll(now, limit, sink)
+    }
+    fn known_head(&self) -> Option<Stamp> {
+        self.0.known_head().max(self.1.known_head())
     }
 }

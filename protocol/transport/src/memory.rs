@@ -3,6 +3,7 @@
 //! Other processes write these pages while they are read here, so nothing but atomic loads and stores touches them, with
 //! one exception: the only writer of a ring reads its own flushed lines as plain memory ([`WriterMemory::lines`]).
 
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -39,6 +40,16 @@ pub enum Pages {
     },
     /// Pages of the smallest size.
     Base,
+}
+
+impl fmt::Display for Pages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pages::Huge { page_len } => write!(f, "reserved huge pages of {} KiB", page_len >> 10),
+            Pages::Transparent { bytes } => write!(f, "ordinary memory, {} KiB of it on huge pages", bytes >> 10),
+            Pages::Base => f.write_str("small pages"),
+        }
+    }
 }
 
 /// A mapped range of pages, unmapped when dropped.

@@ -132,6 +132,17 @@ pub fn list_in(dir: &Path) -> Result<Vec<RingInfo>, SetupError> {
     file::list(dir)
 }
 
+/// Whether a publisher could take `lane` of the channel `name` now: for whoever has something to spend before it creates the
+/// ring, such as an epoch. `dir` as in [`RingOptions`].
+///
+/// # Errors
+/// [`SetupError::Alive`] when another process publishes this lane; others as [`RingWriter::create`] would give them.
+///
+/// [`RingWriter::create`]: crate::RingWriter::create
+pub fn check_free(dir: Option<&Path>, name: &str, lane: Lane) -> Result<(), SetupError> {
+    file::check_free(&path_of(&dir_or_default(dir), name, lane)?)
+}
+
 /// The counters of the ring `name` and `lane` in the usual directory, in their order of registration, whether its
 /// publisher runs or not.
 ///

@@ -2,10 +2,13 @@
 
 use protocol::arbiter::Delivery;
 use protocol::book::{BooksConfig, Start};
+use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
-use protocol::record::{InstrumentId, Kind, Lane, Side};
+use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Side};
 use protocol::time::Nanos;
-use subscriber::{Engine, EngineConfig, NotReadable, Selection};
+use subscriber::{Builder, Engine, EngineConfig, NotReadable, Selection};
+use transport::RingWriter;
+use transport::shm::RingOptions;
 
 use crate::support::{Bench, HEDGE_NS, Notes, SILENT_NS, add, definition, last, session_start};
 
@@ -97,6 +100,34 @@ fn lag_counts_the_lines_known_to_exist_and_not_delivered() {
     bench.lose(&[add(1, 14, Side::BID, 5, 100)]);
     bench.heartbeat(false);
     assert_eq!(bench.subscriber.lag(), 1);
+}
+
+#[test]
+fn a_reader_of_a_ring_that_is_behind_says_by_how_much() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let options = RingOptions::new("lag", ChannelId::new(1), Lane::new(0), Epoch(1), 4096);
+    let mut ring = RingWriter::create(&RingOptions { dir: Some(dir.path().to_owned()), ..options }).expect("a ring");
+    let mut writer = ChannelWriter::new(Epoch(1), ChannelConfig { digest_every: 0, ..ChannelConfig::default() });
+    for order in 0..1_000 {
+        writer.push(&add(1, order, Side::BID, 5, 100), Nanos(1), &mut |line| ring.put(line)).expect("not exhausted");
+    }
+    ring.flush();
+    let mut subscriber = Builder::new("lag").directory(dir.path()).shared_memory().expect("a subscriber");
+    let mut lags = Vec::new();
+    for turn in 1..100 {
+        let work = subscriber.poll_at(Nanos(turn), &mut ()) as u64;
+        assert_eq!(subscriber.context().lag(), subscriber.lag());
+        if work > 0 {
+            lags.push((work, subscriber.lag()));
+        }
+    }
+    // What is known before the first line is read, less what was read.
+    let mut left = 1_000;
+    for (work, lag) in &lags {
+        left -= work;
+        assert_eq!(*lag, left, "{lags:?}");
+    }
+    assert!(left == 0 && lags.len() > 2, "{lags:?}");
 }
 
 #[test]

@@ -184,6 +184,11 @@ impl LaneRx for RcRx {
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
         self.reader.poll(now, limit, sink)
     }
+
+    #[inline]
+    fn known_head(&self) -> Option<Stamp> {
+        self.reader.known_head()
+    }
 }
 
 /// Where an RC lane's writes come from, and how.
@@ -200,8 +205,10 @@ pub struct RcOptions {
     /// How long a write that asked for a completion may go without one before its subscriber is dropped. The card's own
     /// retries end sooner, unless they do not end at all.
     pub deadline_ns: u64,
-    /// How often the latest line of each subscriber's ring is written.
-    pub heartbeat_interval_ns: u64,
+    /// How often the latest line of each subscriber's ring is written, under traffic and without; what
+    /// [`heartbeat`](LaneTx::heartbeat) asks for in between is left out, but for the end of the session. `None`: whenever
+    /// that asks for it, and at no other time.
+    pub heartbeat_interval_ns: Option<u64>,
 }
 
 impl RcOptions {
@@ -213,7 +220,7 @@ impl RcOptions {
             max_peers: 16,
             send_depth: 256,
             deadline_ns: 100_000_000,
-            heartbeat_interval_ns: 10_000_000,
+            heartbeat_interval_ns: Some(10_000_000),
         }
     }
 }
@@ -342,6 +349,8 @@ pub struct RcRingTx {
     /// A sixteenth of the ring: the longest write.
     write_limit: u64,
     next_id: u16,
+    /// Lines that subscribers were never sent who are removed now.
+    past_lines_skipped: u64,
     list: SendList,
     batch: [Completion; BATCH],
     events: VecDeque<PeerEvent>,
@@ -403,6 +412,7 @@ impl RcRingTx {
             options: options.clone(),
             write_limit: (ring.capacity() as u64 / 16).max(1),
             next_id: 0,
+            past_lines_skipped: 0,
             list: SendList::new(),
             batch: [Completion::empty(); BATCH],
             events: VecDeque::with_capacity(options.max_peers),
@@ -492,10 +502,11 @@ impl RcRingTx {
 
     /// Lets a subscriber go, failed or not. Returns whether there was such a one.
     pub fn remove(&mut self, peer: PeerId) -> bool {
-        let before = self.peers.len();
+        let Some(place) = self.peers.iter().position(|known| known.id == peer) else { return false };
         // Completions of its queue pair that are still to come name its number, which nobody has now.
-        self.peers.retain(|known| known.id != peer);
-        self.peers.len() < before
+        let removed = self.peers.remove(place);
+        self.past_lines_skipped += removed.counters.lines_skipped;
+        true
     }
 
     /// What happened to subscribers, in order. A failed one gets nothing any more; it stays until it is removed.
@@ -652,7 +663,7 @@ struct Source<'a> {
     write_limit: u64,
     beats: &'a Mapping,
     beat_region: &'a Region,
-    heartbeat_interval_ns: u64,
+    heartbeat_interval_ns: Option<u64>,
     now: Nanos,
 }
 
@@ -695,9 +706,14 @@ impl Peer {
         written
     }
 
+    /// Whether its latest line was written within the last `interval_ns`.
+    fn has_beaten(&self, interval_ns: u64, now: Nanos) -> bool {
+        self.beat_at.is_some_and(|at| now.since(at) < i64::try_from(interval_ns).unwrap_or(i64::MAX))
+    }
+
     /// Writes the latest line, if it is time and nothing is owed: its clock is at or before that of every line to come.
     fn beat(&mut self, place: usize, source: &Source<'_>, list: &mut SendList, events: &mut VecDeque<PeerEvent>) {
-        let is_due = self.beat_at.is_none_or(|at| source.now.since(at) >= source.heartbeat_interval_ns as i64);
+        let is_due = source.heartbeat_interval_ns.is_some_and(|interval| !self.has_beaten(interval, source.now));
         if self.beat_wanted.is_none() && !is_due {
             return;
         }
@@ -758,7 +774,10 @@ impl RcRingTx {
                 peer.fail(failure, &mut self.events);
                 continue;
             }
-            if let Some(ended) = wanted {
+            let interval = self.options.heartbeat_interval_ns;
+            if let Some(ended) = wanted
+                && (ended || !interval.is_some_and(|interval| peer.has_beaten(interval, now)))
+            {
                 // The end of a session is not forgotten over a heartbeat asked for after it.
                 peer.beat_wanted = Some(ended || peer.beat_wanted.unwrap_or(false));
             }
@@ -782,6 +801,11 @@ impl LaneTx for RcRingTx {
     /// can.
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool) {
         self.turn(ring, now, Some(ended));
+    }
+
+    /// Over all subscribers, those that were removed included: lines that a full queue kept waiting for too long.
+    fn lines_unsent(&self) -> u64 {
+        self.past_lines_skipped + self.peers.iter().map(|peer| peer.counters.lines_skipped).sum::<u64>()
     }
 }
 

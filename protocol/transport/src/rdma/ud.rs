@@ -421,6 +421,10 @@ impl LaneTx for UdTx {
         self.push(ring.head(), (&[], &[]), now, ended);
         self.post();
     }
+
+    fn lines_unsent(&self) -> u64 {
+        self.counters.lines_dropped + self.counters.lines_skipped
+    }
 }
 
 /// What a [`UdRx`] has seen.
@@ -444,7 +448,8 @@ pub struct UdRxCounters {
     pub failed: u64,
     /// Receive buffers that the device did not take back.
     pub not_reposted: u64,
-    /// Times that a poll found every buffer filled: datagrams after those were dropped by the device.
+    /// Times that as many datagrams as there are buffers came without the queue once being found empty: the device may
+    /// have had no buffer left, and then it drops what comes without a word.
     pub starved: u64,
 }
 

@@ -84,6 +84,11 @@ impl<M: Words<8>> LaneRx for RingReader<M> {
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
         self.core.poll(now, limit, &mut LaneSink { lane: self.lane, sink })
     }
+
+    #[inline]
+    fn known_head(&self) -> Option<Stamp> {
+        Some(self.head())
+    }
 }
 
 /// Puts the lane's name on what the algorithm hands up.

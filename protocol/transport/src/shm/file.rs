@@ -358,13 +358,12 @@ impl Published {
         ))?;
         sweep(&dir, TEMPORARY);
         // Found out before gigabytes are allocated, and again when the name is taken.
-        if let Taken::Alive(error) = try_take(&path)? {
-            return Err(error);
-        }
+        check_free(&path)?;
 
         let temporary = Temporary::create(&dir, &options.name, options.lane)?;
         let own_region = if options.huge_pages { OwnRegion::create(options, options.lines) } else { None };
         let len = if own_region.is_some() { REGION_OFFSET } else { REGION_OFFSET + super::region_len(options.lines) };
+        check_memory(&path, len)?;
         let mapping = Arc::new(fill(&temporary.file, &temporary.path, len)?);
         let header = header(options, len, own_region.as_ref());
         temporary.file.write_all_at(header.as_bytes(), 0).map_err(SetupError::system(
@@ -432,6 +431,27 @@ fn header(options: &RingOptions, total_len: usize, own_region: Option<&OwnRegion
 }
 
 const FULL_HINT: &str = "free some space there, choose a smaller ring, or name another directory by BOOKCAST_SHM_DIR";
+
+/// Refuses what the machine has not: touching more than there is would not fail, but have the kernel kill processes for it.
+fn check_memory(path: &Path, len: usize) -> Result<(), SetupError> {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    match available_bytes(&meminfo) {
+        Some(available) if available < len as u64 => {
+            let cause = format!("{} MiB are asked for, and {} MiB of memory are available", len >> 20, available >> 20);
+            Err(SetupError::system("allocate memory for", path, FULL_HINT)(io::Error::new(
+                io::ErrorKind::OutOfMemory,
+                cause,
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// MemAvailable in the text of `/proc/meminfo`, in bytes.
+fn available_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
 
 /// Gives `file` `len` bytes of zeros with memory behind each of them, mapped and touched.
 fn fill(file: &File, path: &Path, len: usize) -> Result<Mapping, SetupError> {
@@ -526,6 +546,14 @@ enum Taken {
     Dead(File),
     /// A living publisher's file.
     Alive(SetupError),
+}
+
+/// See [`super::check_free`].
+pub(crate) fn check_free(path: &Path) -> Result<(), SetupError> {
+    match try_take(path)? {
+        Taken::Alive(error) => Err(error),
+        Taken::Gone | Taken::Dead(_) => Ok(()),
+    }
 }
 
 /// Tries to take the lock of whatever the name leads to.
@@ -731,6 +759,18 @@ mod tests {
                     none /mnt/odd hugetlbfs rw,pagesize=oddM 0 0\n";
         let expected = [(PathBuf::from("/dev/hugepages"), 2 << 20), (PathBuf::from("/mnt/huge1G"), 1 << 30)];
         assert_eq!(hugetlbfs_mounts(text), expected);
+    }
+
+    #[test]
+    fn more_than_the_machine_has_is_refused_and_not_touched() {
+        let text = "MemTotal:       24576000 kB\nMemFree:          100 kB\nMemAvailable:   20000000 kB\n";
+        assert_eq!(available_bytes(text), Some(20_480_000_000));
+        for odd in ["", "MemAvailable:", "MemAvailable: many kB", "MemAvailable: 18446744073709551615 kB"] {
+            assert_eq!(available_bytes(odd), None, "{odd:?}");
+        }
+        let error = check_memory(Path::new("/x/y"), 1 << 60).expect_err("no machine has that much").to_string();
+        assert!(error.contains("MiB of memory are available") && error.contains("smaller ring"), "{error}");
+        assert!(check_memory(Path::new("/x/y"), 4096).is_ok());
     }
 
     fn sample() -> Box<RingHeader> {

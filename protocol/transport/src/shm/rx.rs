@@ -247,6 +247,11 @@ impl LaneRx for ShmRx {
         }
         0
     }
+
+    #[inline]
+    fn known_head(&self) -> Option<Stamp> {
+        self.head()
+    }
 }
 
 fn sum(a: &ReaderCounts, b: &ReaderCounts) -> ReaderCounts {

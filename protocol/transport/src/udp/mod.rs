@@ -63,7 +63,15 @@ impl UdpOptions {
         SocketAddrV4::new(self.group, self.port)
     }
 
-    /// Checks everything that can be checked without a socket, and finds the interface.
+    /// Checks everything that can be checked without a socket: group, port, interface and MTU.
+    ///
+    /// # Errors
+    /// [`UdpError`], as [`UdpTx::open`] and [`UdpRx::open`] would give it.
+    pub fn check(&self) -> Result<(), UdpError> {
+        self.resolve().map(drop)
+    }
+
+    /// See [`UdpOptions::check`]; finds the interface.
     fn resolve(&self) -> Result<LocalInterface, UdpError> {
         if !self.group.is_multicast() {
             return Err(UdpError::NotMulticast { group: self.group });

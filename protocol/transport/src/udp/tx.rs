@@ -253,4 +253,8 @@ impl LaneTx for UdpTx {
         // SAFETY: the packet has no lines.
         unsafe { self.send(1) };
     }
+
+    fn lines_unsent(&self) -> u64 {
+        self.counters.lines_dropped + self.counters.lines_skipped
+    }
 }

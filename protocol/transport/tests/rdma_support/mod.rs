@@ -25,7 +25,7 @@ pub(crate) const QKEY: u32 = 0x0B0C_0A57;
 pub(crate) const DEADLINE_NS: u64 = 2_000_000_000;
 /// For lines that were written: never needed where one queue pair writes in order, unless they are lost.
 pub(crate) const HEDGE_NS: u64 = 50_000_000;
-/// Never: heartbeats come when a test asks for them.
+/// Longer than any test.
 pub(crate) const NEVER_NS: u64 = i64::MAX as u64;
 
 pub(crate) fn stamp(sequence: u64) -> Stamp {
@@ -73,7 +73,7 @@ pub(crate) fn fresh_group() -> Ipv4Addr {
 }
 
 pub(crate) fn rc_options() -> RcOptions {
-    RcOptions { deadline_ns: DEADLINE_NS, heartbeat_interval_ns: NEVER_NS, ..RcOptions::new(HERE) }
+    RcOptions { deadline_ns: DEADLINE_NS, heartbeat_interval_ns: None, ..RcOptions::new(HERE) }
 }
 
 /// Connects a fresh ring of `lines` places with `tx`; both sides tell each other within the process.

@@ -1,0 +1,136 @@
+//! The control channel: what a subscriber asks a publisher before the first line, over any byte stream.
+//!
+//! Frames of JSON, each behind its length. A peer shows who it is first (a token that both were configured with), in
+//! bounded time and memory; then it may ask which channels there are and how to get them. [`ServerSession`] and
+//! [`ClientSession`] are the two ends without I/O: bytes and `now` go in, bytes and requests or replies come out.
+//!
+//! ```text
+//!  client                                   server
+//!  "BKCCTRL1"  Hello { token, name }   ──►
+//!                                      ◄──  Welcome { … }            or Refused { why }, then the end
+//!  Directory                           ──►
+//!                                      ◄──  Directory { channels }
+//!  Instruments { channel, after }      ──►
+//!                                      ◄──  Instruments { … }
+//! ```
+
+mod frame;
+mod session;
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use frame::{FrameError, HEADER_LEN, MAX_BODY_LEN, MAX_HELLO_LEN};
+pub use session::{ClientSession, Close, HELLO_PATIENCE_NS, IDLE_PATIENCE_NS, MAX_OUTPUT_LEN, ServerSession};
+
+/// What a client sends before its first frame; the digit is the version.
+pub const PREFACE: [u8; 8] = *b"BKCCTRL1";
+
+/// The most instruments in one reply.
+pub const INSTRUMENTS_PER_REPLY: usize = 256;
+
+/// What a client asks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// Who it is: the first thing it says.
+    Hello {
+        /// The token that server and client were configured with.
+        token: String,
+        /// What it calls itself, for the server's messages.
+        name: String,
+    },
+    /// Which channels there are, and how to get them.
+    Directory,
+    /// Which instruments a channel has, in order of id, those after `after`.
+    Instruments {
+        /// The channel.
+        channel: u16,
+        /// The last id known already; 0 for all.
+        after: u32,
+    },
+}
+
+/// What a server answers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// The token is known.
+    Welcome {
+        /// The server's process id, to name it by.
+        pid: u32,
+    },
+    /// The channels.
+    Directory {
+        /// Each of them.
+        channels: Vec<ChannelInfo>,
+    },
+    /// Some instruments of a channel.
+    Instruments {
+        /// The channel.
+        channel: u16,
+        /// At most [`INSTRUMENTS_PER_REPLY`], in order of id.
+        instruments: Vec<InstrumentInfo>,
+        /// There are more: ask again after the last of these.
+        more: bool,
+        /// Definitions may be missing: the server itself lost lines of this channel.
+        incomplete: bool,
+    },
+    /// The request is refused.
+    Refused {
+        /// Why, and what to do next.
+        why: String,
+    },
+}
+
+/// One lane of one channel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ChannelInfo {
+    /// The channel's name.
+    pub name: String,
+    /// Its number, as packets carry it.
+    pub id: u16,
+    /// Which path of the channel this is.
+    pub lane: u16,
+    /// The epoch published in.
+    pub epoch: u16,
+    /// How often a sign of life comes, ns.
+    pub heartbeat_ns: u64,
+    /// Whether books start from increments when the feed starts in mid-day: the subscriber must do the same.
+    pub natural_start: bool,
+    /// The ring in shared memory, for subscribers on the same host.
+    pub shared_memory: Option<SharedMemoryInfo>,
+    /// The multicast group, if it is sent by UDP.
+    pub udp: Option<UdpInfo>,
+}
+
+/// A ring in shared memory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SharedMemoryInfo {
+    /// The folder of the ring's file.
+    pub directory: PathBuf,
+    /// Lines in the ring.
+    pub lines: u64,
+}
+
+/// A UDP multicast lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UdpInfo {
+    /// The group.
+    pub group: Ipv4Addr,
+    /// The port.
+    pub port: u16,
+    /// The MTU that packets are made for, bytes.
+    pub mtu: u32,
+}
+
+/// One instrument.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InstrumentInfo {
+    /// Its number in the records.
+    pub id: u32,
+    /// The venue's symbol, empty if it is not known.
+    pub symbol: String,
+}

@@ -1,0 +1,249 @@
+//! The control channel's server: tells those who may know which channels there are and how to get them.
+//!
+//! It runs on a thread of its own and touches the publishing loop in nothing: what it knows of instruments it reads from
+//! the ring, as any subscriber does. A malformed or slow peer costs its own session and nothing else.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use protocol::control::{
+    ChannelInfo, INSTRUMENTS_PER_REPLY, InstrumentInfo, MAX_BODY_LEN, Reply, Request, ServerSession,
+};
+use protocol::definition::{Assembler, Definition};
+use protocol::line::Stamp;
+use protocol::record::{Flags, Kind, Lane};
+use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::time::Nanos;
+use transport::LaneRx;
+use transport::ring::RingReader;
+
+/// The most connections at a time; further ones are closed at once, and counted.
+const MAX_SESSIONS: usize = 256;
+/// The most of them that have not shown who they are.
+const MAX_STRANGERS: usize = 32;
+/// Lines read from the ring in one turn.
+const LINES_PER_TURN: usize = 4096;
+
+/// Why the control channel cannot be served.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the control channel cannot listen on {address} ({source}); choose another 'listen' in [control], or end what holds it"
+)]
+pub struct ListenError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+/// What an [`Admission`] counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AdmissionCounts {
+    /// Connections accepted.
+    pub accepted: u64,
+    /// Peers that showed who they are.
+    pub identified: u64,
+    /// Connections closed at once because there were too many.
+    pub turned_away: u64,
+    /// Sessions ended for a reason of the protocol's: wrong token, no frame, too slow, and so on.
+    pub refused: u64,
+    /// Requests answered.
+    pub answered: u64,
+}
+
+/// Definitions read from the ring.
+struct Definitions {
+    assembler: Assembler,
+    symbols: BTreeMap<u32, String>,
+    incomplete: bool,
+}
+
+impl RunSink for Definitions {
+    fn on_run(&mut self, run: Run<'_>) {
+        for (i, line) in run.lines.iter().enumerate() {
+            let record = &line.record;
+            if record.kind != Kind::CONTINUATION && !record.flags.has(Flags::CONTINUES) {
+                continue;
+            }
+            if let Some((head, payload)) = self.assembler.push(run.first.plus(i as u64).sequence(), record)
+                && head.kind == Kind::DEFINITION
+            {
+                let symbol = Definition::parse(head, payload).symbol().to_owned();
+                self.symbols.insert(head.instrument.get(), symbol);
+            }
+        }
+    }
+
+    fn on_position(&mut self, _: Position) {}
+
+    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {
+        self.incomplete = true;
+    }
+}
+
+/// See the [module](self).
+pub struct Admission {
+    listener: TcpListener,
+    tokens: Vec<String>,
+    channel: ChannelInfo,
+    reader: RingReader,
+    definitions: Definitions,
+    sessions: Vec<(TcpStream, ServerSession)>,
+    buffer: Vec<u8>,
+    counts: AdmissionCounts,
+}
+
+impl Admission {
+    /// Listens on `address` for peers that know one of `tokens`. `reader` reads the channel's own ring from its start.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn bind(
+        address: SocketAddr,
+        tokens: Vec<String>,
+        channel: ChannelInfo,
+        reader: RingReader,
+    ) -> Result<Admission, ListenError> {
+        let listener = TcpListener::bind(address)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
+            .map_err(|source| ListenError { address, source })?;
+        Ok(Admission {
+            listener,
+            tokens,
+            channel,
+            reader,
+            definitions: Definitions { assembler: Assembler::default(), symbols: BTreeMap::new(), incomplete: false },
+            sessions: Vec::new(),
+            buffer: vec![0; MAX_BODY_LEN],
+            counts: AdmissionCounts::default(),
+        })
+    }
+
+    /// Where it listens: the port that was chosen, where the address said 0.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn local_address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> AdmissionCounts {
+        self.counts
+    }
+
+    /// One turn: definitions, new connections, requests, time-outs. Returns how much was done; after zero the caller may
+    /// sleep a millisecond.
+    pub fn do_work(&mut self, now: Nanos) -> usize {
+        let mut work = self.reader.poll(now, LINES_PER_TURN, &mut self.definitions);
+        work += self.accept(now);
+        let mut at = 0;
+        while at < self.sessions.len() {
+            match self.serve(at, now) {
+                Some(done) => {
+                    work += done;
+                    at += 1;
+                }
+                None => {
+                    self.sessions.swap_remove(at);
+                    work += 1;
+                }
+            }
+        }
+        work
+    }
+
+    fn accept(&mut self, now: Nanos) -> usize {
+        let mut accepted = 0;
+        // A bounded number in one turn, so that a flood of connections does not starve the sessions there are.
+        while accepted < MAX_STRANGERS {
+            // An error here is the peer's (it has gone again) or passes (no descriptor is free): the next turn tries again.
+            let Ok((stream, _)) = self.listener.accept() else { break };
+            accepted += 1;
+            self.counts.accepted += 1;
+            let strangers = self.sessions.iter().filter(|(_, session)| !session.is_identified()).count();
+            if strangers >= MAX_STRANGERS
+                || self.sessions.len() >= MAX_SESSIONS
+                || stream.set_nonblocking(true).is_err()
+            {
+                self.counts.turned_away += 1;
+                continue;
+            }
+            self.sessions.push((stream, ServerSession::new(now)));
+        }
+        accepted
+    }
+
+    /// One turn of one session; `None` when it is over.
+    fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
+        let (stream, session) = &mut self.sessions[at];
+        let mut work = 0;
+        let wants = session.wants().min(self.buffer.len());
+        if wants > 0 && session.closed().is_none() {
+            match stream.read(&mut self.buffer[..wants]) {
+                Ok(0) => return None,
+                Ok(count) => {
+                    let was_identified = session.is_identified();
+                    let is_known = |token: &str| self.tokens.iter().any(|known| is_same(known, token));
+                    session.on_bytes(&self.buffer[..count], now, std::process::id(), is_known);
+                    self.counts.identified += u64::from(!was_identified && session.is_identified());
+                    work += count;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(_) => return None,
+            }
+        }
+        while let Some(request) = session.poll_request(now) {
+            session.reply(&answer(&request, &self.channel, &self.definitions));
+            self.counts.answered += 1;
+            work += 1;
+        }
+        session.on_timeout(now);
+        if !session.output().is_empty() {
+            match stream.write(session.output()) {
+                Ok(count) => {
+                    session.sent(count);
+                    work += count;
+                }
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+                Err(_) => return None,
+            }
+        }
+        if session.closed().is_some() {
+            // What did not go out at once to a peer that is refused does not go out at all.
+            self.counts.refused += 1;
+            return None;
+        }
+        Some(work)
+    }
+}
+
+fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -> Reply {
+    match request {
+        Request::Directory => Reply::Directory { channels: vec![channel.clone()] },
+        Request::Instruments { channel: id, after } if *id == channel.id => {
+            let mut rest = definitions.symbols.range(after.saturating_add(1)..);
+            let instruments: Vec<InstrumentInfo> = rest
+                .by_ref()
+                .take(INSTRUMENTS_PER_REPLY)
+                .map(|(id, symbol)| InstrumentInfo { id: *id, symbol: symbol.clone() })
+                .collect();
+            Reply::Instruments {
+                channel: *id,
+                instruments,
+                more: rest.next().is_some(),
+                incomplete: definitions.incomplete,
+            }
+        }
+        Request::Instruments { channel: id, .. } => {
+            Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }
+        }
+        // The session itself takes hellos.
+        Request::Hello { .. } => Reply::Refused { why: "it asked out of turn".into() },
+    }
+}
+
+/// Compares in a time that tells nothing of where the first difference is.
+fn is_same(known: &str, given: &str) -> bool {
+    let (known, given) = (known.as_bytes(), given.as_bytes());
+    known.len() == given.len() && known.iter().zip(given).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}
