@@ -11,7 +11,7 @@ use std::net::Ipv4Addr;
 
 use harness::{Faulty, Harness};
 use rdma_support::{HERE, NEVER_NS, Settled, THERE, connect, fresh_group, rc_options, ud_options};
-use transport::rdma::{RcOptions, RcRingTx, RcRx, UdRx, UdTx};
+use transport::rdma::{RcOptions, RcRingTx, RcRx, UdOptions, UdRx, UdTx};
 use transport::ring::RingWriter;
 
 /// UD multicast, each lane with a group of its own.
@@ -36,7 +36,9 @@ impl Harness for Ud {
         let group = fresh_group();
         self.group = Some(group);
         let ring = harness::ring(capacity);
-        let tx = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+        // Time is virtual in the suite: no deadline means anything.
+        let options = UdOptions { deadline_ns: NEVER_NS, ..ud_options(HERE, group) };
+        let tx = UdTx::open(&options, &ring).expect("a sender here");
         let mut rx = self.receiver();
         rx.expect(&[tx.source()]);
         (ring, tx, rx)
@@ -62,7 +64,7 @@ impl Harness for Rc {
     fn make(&mut self, capacity: usize) -> (RingWriter, Settled, RcRx) {
         self.capacity = capacity;
         let ring = harness::ring(4 * capacity);
-        // Time is virtual in the suite: no deadline means anything.
+        // As above.
         let options = RcOptions { deadline_ns: NEVER_NS, ..rc_options() };
         let mut tx = Settled(RcRingTx::open(&options, &ring).expect("a lane here"));
         let rx = self.join(&ring, &mut tx);

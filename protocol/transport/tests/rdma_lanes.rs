@@ -381,6 +381,56 @@ fn a_burst_of_datagrams_is_one_doorbell_and_small_ones_go_inline() {
     assert_eq!((counters.packets_dropped, counters.failed, counters.lines_skipped), (0, 0, 0));
 }
 
+/// Sets the MTU of both ends of the wire; back to what it was when dropped.
+struct WireMtu;
+
+impl WireMtu {
+    const USUAL: &str = "4200";
+
+    fn set(mtu: &str) -> WireMtu {
+        for end in ["w0", "w1"] {
+            let status = Command::new("ip").args(["link", "set", end, "mtu", mtu]).status();
+            assert!(status.expect("ip is there").success(), "mtu {mtu} on {end}");
+        }
+        WireMtu
+    }
+}
+
+impl Drop for WireMtu {
+    fn drop(&mut self) {
+        for end in ["w0", "w1"] {
+            let _ = Command::new("ip").args(["link", "set", end, "mtu", WireMtu::USUAL]).status();
+        }
+    }
+}
+
+#[test]
+fn no_datagram_is_longer_than_the_active_mtu() {
+    for (wire, active, lines) in [("1500", 1024, 15), ("600", 512, 7), ("400", 256, 3)] {
+        let _mtu = WireMtu::set(wire);
+        let group = fresh_group();
+        let mut ring = ring(4096);
+        let mut rx = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
+        let mut tx = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+        assert_eq!((rx.local().port.active_mtu, tx.local().port.active_mtu), (active, active));
+        assert_eq!(tx.lines_per_packet(), lines);
+        // Longer ones would be taken and never come.
+        put(&mut ring, 200);
+        assert_eq!(tx.flush(&ring, now()), 200);
+        let mut seen = Seen::default();
+        poll_until(&mut rx, &mut seen, LIMIT, "line 200", |seen| seen.next == 201);
+        assert_eq!((seen.lines, tx.counters().packets), (200, 200_u64.div_ceil(lines as u64)));
+
+        // RC writes are cut by the device.
+        let mut tx = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
+        let (_, mut rx) = connect(&mut tx, &ring, 4096);
+        put(&mut ring, 200);
+        tx.flush(&ring, now());
+        let mut seen = Seen::default();
+        poll_until(&mut rx, &mut seen, LIMIT, "line 400", |seen| seen.next == 401);
+    }
+}
+
 #[test]
 fn datagrams_of_foreign_senders_and_the_own_ones_are_dropped_and_counted() {
     let group = fresh_group();

@@ -417,12 +417,15 @@ impl LocalPort {
 
     /// Fails unless packets of `needed` bytes fit the port's active MTU.
     pub(super) fn require_mtu(&self, needed: usize) -> Result<(), RdmaError> {
-        if self.port.active_mtu >= needed {
-            return Ok(());
-        }
-        let (device, port) = (self.device.name().to_owned(), self.port.number);
-        Err(RdmaError::Mtu { device, port, active: self.port.active_mtu, needed })
+        require_mtu(self.device.name(), &self.port, needed)
     }
+}
+
+fn require_mtu(device: &str, port: &Port, needed: usize) -> Result<(), RdmaError> {
+    if port.active_mtu >= needed {
+        return Ok(());
+    }
+    Err(RdmaError::Mtu { device: device.to_owned(), port: port.number, active: port.active_mtu, needed })
 }
 
 fn names(names: impl Iterator<Item = String>) -> String {
@@ -453,6 +456,25 @@ mod tests {
             assert_eq!((mtu_bytes(raw), mtu_raw(bytes)), (bytes, raw));
         }
         assert_eq!((mtu_bytes(0), mtu_bytes(6), mtu_raw(1500)), (0, 0, sys::IBV_MTU_1024));
+    }
+
+    #[test]
+    fn a_port_whose_mtu_is_too_small_is_named_with_the_remedy() {
+        let mut port = Port {
+            number: 2,
+            state: PortState::Active,
+            link_layer: LinkLayer::Ethernet,
+            active_mtu: 96,
+            max_mtu: 4096,
+            lid: 0,
+            gids: Vec::new(),
+        };
+        assert!(require_mtu("mlx5_0", &port, 96).is_ok());
+        port.active_mtu = 95;
+        let text = require_mtu("mlx5_0", &port, 96).expect_err("a byte too small").to_string();
+        for part in ["port 2 of mlx5_0 is 95", "takes 96", "raise the MTU"] {
+            assert!(text.contains(part), "{part:?} is not in: {text}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! A payload above the port's active MTU would be taken, completed with success, and never delivered; a wrong Q_Key and an
 //! empty receive queue are as silent. So lengths are checked here, and everything is counted.
 
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -73,15 +74,26 @@ pub struct UdOptions {
     pub hop_limit: u8,
     /// Work requests in the send queue; at least 128.
     pub send_depth: usize,
+    /// How long a send that asked for a completion may go without one before the lane counts as failed.
+    pub deadline_ns: u64,
     /// Receive buffers: peak rate times the worst stall of the receiver. When none is left, datagrams are dropped without
     /// a word. 4,160 bytes each.
     pub receive_depth: usize,
 }
 
 impl UdOptions {
-    /// For one network: hop limit 1, a send queue of 256, 2,048 receive buffers (8.5 MB).
+    /// For one network: hop limit 1, a send queue of 256, a deadline of 100 ms, 2,048 receive buffers (8.5 MB).
     pub fn new(address: Ipv4Addr, group: Ipv4Addr, qkey: u32) -> UdOptions {
-        UdOptions { device: None, address, group, qkey, hop_limit: 1, send_depth: 256, receive_depth: 2048 }
+        UdOptions {
+            device: None,
+            address,
+            group,
+            qkey,
+            hop_limit: 1,
+            send_depth: 256,
+            deadline_ns: 100_000_000,
+            receive_depth: 2048,
+        }
     }
 
     /// The port, if it can carry a packet of one line.
@@ -109,6 +121,20 @@ impl UdOptions {
 /// The most lines of a packet on a port of this MTU: 15 at 1024, 63 at 4096.
 pub fn lines_per_packet(mtu: usize) -> usize {
     (mtu.saturating_sub(HEADER_LEN) / LINE_LEN).min(MAX_LINES)
+}
+
+/// Why a UD lane carries nothing any more. It is to be opened anew.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum UdFailure {
+    /// A send or a receive ended with an error.
+    #[error("it ended with {0}: {next}", next = .0.next_step())]
+    Completion(Status),
+    /// A send did not end in time: the device hangs.
+    #[error("a send has not ended after {waited_ns} ns; see the kernel's log for the device")]
+    Deadline {
+        /// How long it has been under way.
+        waited_ns: u64,
+    },
 }
 
 /// What a [`UdTx`] has done. Lines count where their packet counts.
@@ -164,11 +190,14 @@ pub struct UdTx {
     posted: u64,
     done: u64,
     since_signal: u64,
+    /// Sends under way that asked for a completion, oldest first: their numbers, and when they were posted.
+    signalled: VecDeque<(u64, Nanos)>,
+    deadline_ns: u64,
     list: SendList,
     /// Lines of each send in the list; 0 for a heartbeat.
     line_counts: [usize; BURST],
     batch: [Completion; BATCH],
-    failure: Option<Status>,
+    failure: Option<UdFailure>,
     counters: UdTxCounters,
 }
 
@@ -218,6 +247,8 @@ impl UdTx {
             posted: 0,
             done: 0,
             since_signal: 0,
+            signalled: VecDeque::with_capacity(options.send_depth),
+            deadline_ns: options.deadline_ns,
             list: SendList::new(),
             line_counts: [0; BURST],
             batch: [Completion::empty(); BATCH],
@@ -261,8 +292,8 @@ impl UdTx {
         &self.queue_pair
     }
 
-    /// Why this lane sends nothing any more; `None` while it works. To be opened anew.
-    pub fn failure(&self) -> Option<Status> {
+    /// Why this lane sends nothing any more; `None` while it works.
+    pub fn failure(&self) -> Option<UdFailure> {
         self.failure
     }
 
@@ -277,15 +308,36 @@ impl UdTx {
             for completion in &self.batch[..count] {
                 // Sends end in order, so this one and all before it have.
                 self.done = self.done.max(completion.id() + 1);
+                while self.signalled.front().is_some_and(|(id, _)| *id < self.done) {
+                    self.signalled.pop_front();
+                }
                 let status = completion.status();
                 if status.reaction() != Reaction::Reclaim {
                     self.counters.failed += 1;
-                    self.failure.get_or_insert(status);
+                    self.failure.get_or_insert(UdFailure::Completion(status));
                 }
             }
             if count < BATCH {
                 return;
             }
+        }
+    }
+
+    /// How long the oldest send that asked for a completion has been without one.
+    fn waited(&self, now: Nanos) -> u64 {
+        self.signalled.front().map_or(0, |(_, posted_at)| now.since(*posted_at).max(0) as u64)
+    }
+
+    /// Fails the lane if a send does not end.
+    fn watch(&mut self, now: Nanos) {
+        if self.waited(now) <= self.deadline_ns {
+            return;
+        }
+        // It may have ended since the last flush.
+        self.reap();
+        let waited_ns = self.waited(now);
+        if waited_ns > self.deadline_ns {
+            self.failure.get_or_insert(UdFailure::Deadline { waited_ns });
         }
     }
 
@@ -329,6 +381,7 @@ impl UdTx {
         let is_signalled = self.since_signal >= SENDS_PER_SIGNAL;
         if is_signalled {
             self.since_signal = 0;
+            self.signalled.push_back((id, now));
         }
         self.counters.signalled += u64::from(is_signalled);
         self.counters.inline += u64::from(is_inline);
@@ -353,6 +406,8 @@ impl UdTx {
             Err((taken, _)) => {
                 // Which of the sends not taken were to ask for completions is not worth knowing: the next one does.
                 self.since_signal = SENDS_PER_SIGNAL;
+                let end = self.posted + taken as u64;
+                self.signalled.retain(|(id, _)| *id < end);
                 taken
             }
         };
@@ -381,6 +436,7 @@ impl LaneTx for UdTx {
             return 0;
         }
         let mut cursor = self.start(ring);
+        self.watch(now);
         if self.failure.is_some() {
             self.counters.lines_dropped += head.0 - cursor.0;
             self.cursor = head;
@@ -414,6 +470,7 @@ impl LaneTx for UdTx {
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool) {
         self.flush(ring, now);
         self.reap();
+        self.watch(now);
         if self.cursor != ring.head() || self.room() == 0 || self.failure.is_some() {
             self.counters.heartbeats_skipped += 1;
             return;
@@ -484,7 +541,7 @@ pub struct UdRx {
     /// Buffers taken from the device since a poll last found nothing more.
     in_a_row: usize,
     list: ReceiveList,
-    failure: Option<Status>,
+    failure: Option<UdFailure>,
     counters: UdRxCounters,
 }
 
@@ -571,8 +628,8 @@ impl UdRx {
         &self.queue_pair
     }
 
-    /// Why this lane receives nothing any more; `None` while it works. To be opened anew.
-    pub fn failure(&self) -> Option<Status> {
+    /// Why this lane receives nothing any more; `None` while it works.
+    pub fn failure(&self) -> Option<UdFailure> {
         self.failure
     }
 
@@ -636,7 +693,7 @@ impl LaneRx for UdRx {
             let status = completion.status();
             if status != Status::Success {
                 self.counters.failed += 1;
-                self.failure.get_or_insert(status);
+                self.failure.get_or_insert(UdFailure::Completion(status));
                 continue;
             }
             let len = completion.byte_len();

@@ -62,7 +62,7 @@ pub(crate) fn put(ring: &mut RingWriter, count: usize) {
 
 /// A UD lane's options with a group of its own.
 pub(crate) fn ud_options(address: Ipv4Addr, group: Ipv4Addr) -> UdOptions {
-    UdOptions { receive_depth: 128, ..UdOptions::new(address, group, QKEY) }
+    UdOptions { receive_depth: 128, deadline_ns: DEADLINE_NS, ..UdOptions::new(address, group, QKEY) }
 }
 
 /// A group that no other test of this process uses.
