@@ -5,8 +5,9 @@
 #   tests/vm/all.sh            all of them
 #   tests/vm/all.sh NAME…      only the test programs of these names, such as rdma_torn
 #
-# Prints how long each took; the last line is "N passed, N failed, N skipped". Ends within ten minutes. What is missing is
-# named with the command that installs it, and counts as a failure; root with CI=true installs it by itself.
+# Without names also the lints and the documentation of what only the feature builds. Prints how long each took; the last
+# line is "N passed, N failed, N skipped". Ends within ten minutes. What is missing is named with the command that installs
+# it, and counts as a failure; root with CI=true installs it by itself.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export CARGO_TERM_COLOR=never
@@ -71,6 +72,25 @@ fi
 sed -n 's/^{"reason":"compiler-artifact".*"executable":"\([^"]*\)".*/\1/p' "$work/build" >"$work/programs"
 echo "   $(wc -l <"$work/programs") test programs in $((SECONDS - at)) s"
 
+# ── What the other stages do not see without the feature ─────────────────────────────────────────────────────────────
+# check NAME COMMAND…: counted as one test.
+check() {
+  local name=$1 at=$SECONDS
+  shift
+  if group 120 "$work/$name" "$@"; then
+    passed=$((passed + 1))
+    echo "── $name passed in $((SECONDS - at)) s"
+  else
+    failed=$((failed + 1))
+    echo "── $name FAILED after $((SECONDS - at)) s"
+    tail -n 40 "$work/$name"
+  fi
+}
+if [ $# = 0 ]; then
+  check lints cargo clippy --locked -p transport --features rdma --all-targets -- -D warnings
+  check docs env RUSTDOCFLAGS='-D warnings' cargo doc --locked -p transport --features rdma --no-deps --document-private-items
+fi
+
 # ── To run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 # One test at a time: each of them polls, some spoil the wire, and there are two processors.
 cat >"$work/guest" <<'GUEST'
@@ -96,12 +116,13 @@ status=$?
 grep -vE '^$|^(successes|failures):$|^running|^    [a-z_:]+$' "$work/output"
 echo "   the guest took $((SECONDS - at)) s"
 sum() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$work/output" | paste -sd+ | sed 's/$/+0/'; }
-passed=$(($(sum passed)))
-failed=$(($(sum failed)))
+run_passed=$(($(sum passed)))
+run_failed=$(($(sum failed)))
 # A program that ended without a result (a panic outside a test, its time limit), or a guest that did not come to its end,
 # is a failure though no test failed.
 broken=$(grep -c '^BROKEN ' "$work/output")
-[ "$broken" -le "$failed" ] || failed=$broken
-if [ "$status" != 0 ] || ! grep -q '^GUEST DONE' "$work/output"; then failed=$((failed + 1)); fi
-[ "$passed" -gt 0 ] || failed=$((failed + 1))
+[ "$broken" -le "$run_failed" ] || run_failed=$broken
+if [ "$status" != 0 ] || ! grep -q '^GUEST DONE' "$work/output"; then run_failed=$((run_failed + 1)); fi
+[ "$run_passed" -gt 0 ] || run_failed=$((run_failed + 1))
+passed=$((passed + run_passed)) failed=$((failed + run_failed))
 finish

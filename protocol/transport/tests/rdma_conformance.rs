@@ -1,5 +1,7 @@
 //! The conformance suite of all lanes, over real verbs: UD from one soft device to another, RC the same way.
 
+#![forbid(unsafe_code)]
+
 #[allow(dead_code)]
 #[path = "conformance/harness.rs"]
 mod harness;

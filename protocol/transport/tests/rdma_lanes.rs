@@ -1,5 +1,7 @@
 //! The RDMA lanes between two soft devices: what is set up, what is refused, and what a peer can and cannot do.
 
+#![forbid(unsafe_code)]
+
 mod rdma_support;
 
 use std::net::Ipv4Addr;

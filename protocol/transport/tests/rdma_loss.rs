@@ -1,6 +1,8 @@
 //! Loss and delay on the wire between two soft devices: RC loses nothing, UD names what it loses, and a subscriber that
 //! falls behind gets longer writes, not more of them.
 
+#![forbid(unsafe_code)]
+
 mod rdma_support;
 
 use std::process::Command;

@@ -4,6 +4,8 @@
 //! of a ring so small that it is lapped all the time, copies a line in the reader's own order of loads, and holds every
 //! line that verifies against what its stamp stands for. The product's reader runs beside it on the same ring.
 
+#![forbid(unsafe_code)]
+
 mod rdma_support;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
