@@ -16,7 +16,10 @@ use protocol::time::Nanos;
 use publisher::Pipeline;
 use publisher::date::SessionDate;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
-use subscriber::{Context, Engine, EngineConfig, Handler, Selection, Update};
+use publisher::pace::{Pace, Schedule};
+use publisher::publisher::{Publisher, PublisherConfig, Turn};
+use subscriber::{Context, Engine, EngineConfig, Handler, Selection, Subscriber, Update};
+use transport::clock::Clock;
 use transport::ring::{RingWriter, StartAt};
 use transport::{LaneRx, LaneTx};
 
@@ -200,6 +203,45 @@ fn publisher_ring_reader_and_books_allocate_nothing_over_a_whole_day() {
 #[test]
 fn publisher_link_receiver_and_books_allocate_nothing_over_a_whole_day() {
     run_day(GenerateOptions { seed: 4, symbols: 20, messages: 100_000, ..GenerateOptions::default() }, true);
+}
+
+#[test]
+fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
+    let options = GenerateOptions { seed: 6, symbols: 20, messages: 100_000, ..GenerateOptions::default() };
+    let mut bytes = Vec::new();
+    generate(&options, &mut bytes).expect("options within their limits");
+    let (messages, last_definition) = survey(&bytes);
+    let ring =
+        RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 12).expect("memory for a small ring");
+    let reader = ring.reader(StartAt::Oldest, 200_000);
+    // One message each 10 us: as long as a turn of this test.
+    let schedule = Schedule { pace: Pace::Rate(100_000.0), start_ns: 1_000_000, first_ns: 0 };
+    let config = PublisherConfig { schedule, heartbeat_ns: 1_000_000 };
+    let mut publisher = Publisher::new(pipeline(&bytes), ring, (), config);
+    let engine = EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict };
+    let mut subscriber = Subscriber::new(reader, ArbiterConfig::default(), engine, Clock::calibrate());
+    let mut looker = Looker::default();
+    let (mut now, mut counting_since) = (0, None);
+    loop {
+        if counting_since.is_none() && publisher.stats().messages > last_definition {
+            counting_since = Some(publisher.stats().messages);
+            counting::start();
+        }
+        now += 10_000;
+        let turn = publisher.do_work(Nanos(now)).expect("a sound day");
+        while subscriber.poll_at(Nanos(now), &mut looker) > 0 {}
+        if turn == Turn::Ended {
+            break;
+        }
+    }
+    // The end is told with a position, which a poll that read lines leaves to the next.
+    subscriber.poll_at(Nanos(now + 10_000), &mut looker);
+    let calls = counting::stop();
+    let since = counting_since.expect("counting was started");
+    assert!(since < messages / 2 && publisher.stats().messages == messages, "counted from message {since} on");
+    assert_eq!((looker.records, subscriber.counts().lost), (publisher.stats().lines, 0), "every line came");
+    assert!(subscriber.has_ended() && looker.events > messages / 2);
+    assert_eq!(calls, 0, "seed {}: calls of the allocator after message {since} of {messages}", options.seed);
 }
 
 #[test]

@@ -265,3 +265,28 @@ fn a_generated_file_is_whole_repeatable_and_not_written_over_unasked() {
     check_sound(&result, &["shm"]);
     assert_eq!(result["transports"]["shm"]["messages"], 8000);
 }
+
+#[test]
+fn a_subscriber_that_dies_ends_the_run_and_leaves_nothing_behind() {
+    let mut running = Running::start("feeds-replay", &["demo", "--seconds", "120", "--rate", "5000"], &[]);
+    let parent = running.child.id();
+    let mut stdout = std::io::BufReader::new(running.child.stdout.take().expect("piped"));
+    let pids = loop {
+        let mut line = String::new();
+        assert!(std::io::BufRead::read_line(&mut stdout, &mut line).expect("reads") > 0, "it names its processes");
+        if line.contains("subscriber is pid") {
+            let numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse::<u32>().ok());
+            break numbers.collect::<Vec<u32>>();
+        }
+    };
+    let [publisher, subscriber] = pids[..] else { panic!("two pids, not {pids:?}") };
+    let kill = std::process::Command::new("kill").args(["-s", "KILL", &subscriber.to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    let output = running.finish(Duration::from_secs(30));
+    assert!(!output.status.success());
+    let text = printed(&output);
+    assert!(text.contains("subscriber") && text.contains(&subscriber.to_string()), "{text}");
+    assert!(!Path::new(&format!("/proc/{publisher}")).exists(), "the publisher was ended too");
+    let rings = fs::read_dir("/dev/shm").expect("lists").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    assert_eq!(rings.filter(|name| name.contains(&format!("-{parent}-"))).count(), 0, "its ring is put away");
+}

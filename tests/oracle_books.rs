@@ -1,5 +1,7 @@
 //! The books of publisher and subscriber against an independent naive book, at the end of every event.
 
+#![forbid(unsafe_code)]
+
 use std::path::Path;
 
 use bookcast_tests::compare::assert_same_book;

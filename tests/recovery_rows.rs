@@ -4,6 +4,8 @@
 //! engine, in virtual time. Whatever is lost, one thing holds throughout: a book that says that it can be read is the book
 //! of the publisher at that very line.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 
 use bookcast_tests::naive::NaiveBooks;

@@ -28,10 +28,12 @@ use imbalance::{Decision, Desk, Imbalance, Lean, RATIO};
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
-  backtest_skeleton 12302019.NASDAQ_ITCH50.gz AAPL      one stock of a day; the date is in the file's name
-  backtest_skeleton day.itch --date 2010-12-24 --print  every stock, with each decision written down
-  backtest_skeleton slice.itch --date none --natural    a capture that starts in mid-day: all books are Suspect, and this
-                                                        strategy decides on Live books only")]
+  backtest_skeleton 12302019.NASDAQ_ITCH50.gz AAPL
+      one stock of a day; the date is in the file's name
+  backtest_skeleton day.itch --date 2010-12-24 --print
+      every stock, with each decision written down
+  backtest_skeleton slice.itch --date none --natural
+      a capture that starts in mid-day: all books are Suspect, and this strategy decides on Live ones only")]
 struct Arguments {
     /// ITCH 5.0 in BinaryFILE framing, plain or gzip.
     file: PathBuf,

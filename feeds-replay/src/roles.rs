@@ -1,6 +1,6 @@
 //! The two kinds of child process: one publishes, one subscribes and measures.
 
-use std::io::{self, BufRead, Cursor, Read, Write};
+use std::io::{self, BufRead, Cursor, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +12,7 @@ use protocol::record::{ChannelId, Lane};
 use publisher::date::{SessionDate, session_date};
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
-use publisher::input::Input;
+use publisher::input::{Input, PRELOAD_BYTES};
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
@@ -30,8 +30,6 @@ use crate::generate::{GenerateOptions, generate};
 use crate::measure::Meter;
 use crate::spec::{Feed, Percentiles, PublisherReport, Ready, Report, Spec, Start, SubscriberReport, Transport};
 
-/// A capture up to this size is read into memory before the run, so that the loop reads no file.
-const PRELOAD_BYTES: u64 = 2 << 30;
 /// Date of a generated day: it has to have one, and this one cannot be mistaken for a real capture's.
 const GENERATED_DATE: &str = "2000-01-03";
 /// How long the end of the stream is announced.
@@ -149,24 +147,9 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
         Feed::File { path, date, lenient, full, .. } => {
             let date = session_date(date.as_deref(), None, path)?;
             let framing = FramingOptions { lenient: *lenient };
-            match preload(path)? {
-                Some(bytes) => {
-                    publish_from(spec, BinaryFile::from_reader(Cursor::new(bytes), path, framing), date, *full)
-                }
-                None => publish_from(spec, BinaryFile::new(Input::open(path)?, framing), date, *full),
-            }
+            let input = Input::preload(path, PRELOAD_BYTES)?;
+            publish_from(spec, BinaryFile::new(input, framing), date, *full)
         }
-    }
-}
-
-/// The whole capture, uncompressed, if it is not too large and whole. One that fails on the way is left to the stream,
-/// which delivers what is before the fault and names it.
-fn preload(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
-    let mut bytes = Vec::new();
-    let mut input = Input::open(path)?.take(PRELOAD_BYTES + 1);
-    match input.read_to_end(&mut bytes) {
-        Ok(_) if bytes.len() as u64 <= PRELOAD_BYTES => Ok(Some(bytes)),
-        _ => Ok(None),
     }
 }
 

@@ -60,6 +60,9 @@ pub enum RunError {
         /// How long it had.
         patience: Duration,
     },
+    /// It was asked to stop before anything was published.
+    #[error("interrupted before the run began; nothing was measured")]
+    Interrupted,
     /// What was to be sent to a child could not be.
     #[error("cannot talk to the {role}: {source}")]
     Talk {
@@ -107,9 +110,9 @@ pub fn run(
 ) -> Result<RunReport, RunError> {
     // The publisher first: a subscriber looks for the ring when it starts, and is attached before it says that it is ready.
     let mut publisher = Process::start("publisher", spec)?;
-    let published: Ready = publisher.hear(READY_PATIENCE)?;
+    let published = publisher.hear_ready(stop)?;
     let mut subscriber = Process::start("subscriber", spec)?;
-    let subscribed: Ready = subscriber.hear(READY_PATIENCE)?;
+    let subscribed = subscriber.hear_ready(stop)?;
     watcher.on_ready(spec, published.pid, subscribed.pid);
     let start = Start { schedule: roles::schedule(spec, clock.now().plus(LEAD_NS).0, published.first_ns) };
     subscriber.say(&start)?;
@@ -117,6 +120,7 @@ pub fn run(
 
     let began = Instant::now();
     let mut asked_to_stop = false;
+    let mut subscriber_report = None;
     let publisher_report = loop {
         match publisher.try_hear::<Report>(Duration::from_millis(1000))? {
             Some(report) => break report,
@@ -126,6 +130,13 @@ pub fn run(
                     .and_then(|counters| counters.into_iter().find(|(name, _)| name == "messages"))
                     .map_or(0, |(_, value)| value);
                 watcher.on_progress(spec, messages, began.elapsed());
+            }
+        }
+        // A subscriber that fails or dies ends the run now, not when the publisher is through.
+        if subscriber_report.is_none() {
+            subscriber_report = subscriber.try_hear::<Report>(Duration::ZERO)?;
+            if let Some(Report::Failed(why)) = subscriber_report {
+                return Err(RunError::Child { role: "subscriber", why });
             }
         }
         // Relaxed: the flag carries nothing but itself.
@@ -141,7 +152,10 @@ pub fn run(
             return Err(RunError::Child { role: "publisher", why: "it answered as another".into() });
         }
     };
-    let subscriber_report = match subscriber.try_hear::<Report>(END_PATIENCE)? {
+    if subscriber_report.is_none() {
+        subscriber_report = subscriber.try_hear::<Report>(END_PATIENCE)?;
+    }
+    let subscriber_report = match subscriber_report {
         Some(report) => report,
         None => {
             subscriber.say(&"stop")?;
@@ -204,6 +218,21 @@ impl Process {
     fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, RunError> {
         let silent = RunError::Silent { role: self.role, pid: self.child.id(), patience };
         self.try_hear(patience)?.ok_or(silent)
+    }
+
+    /// Waits for a child to get ready, unless `stop` is set meanwhile.
+    fn hear_ready(&mut self, stop: &AtomicBool) -> Result<Ready, RunError> {
+        let until = Instant::now() + READY_PATIENCE;
+        while Instant::now() < until {
+            if let Some(ready) = self.try_hear(Duration::from_millis(100))? {
+                return Ok(ready);
+            }
+            // Relaxed: the flag carries nothing but itself.
+            if stop.load(Ordering::Relaxed) {
+                return Err(RunError::Interrupted);
+            }
+        }
+        Err(RunError::Silent { role: self.role, pid: self.child.id(), patience: READY_PATIENCE })
     }
 
     /// The next thing the child says, `None` if it says nothing in time.

@@ -69,6 +69,9 @@ pub fn judge(report: &RunReport, limit: Limit) -> Verdict {
         reasons
             .push("oversubscribed: fewer cores than busy threads, so the loops yield and no latency is claimed".into());
     }
+    if publisher.stopped {
+        reasons.push("it was stopped before its end".into());
+    }
     let off = publisher.took_ns.abs_diff(publisher.planned_ns);
     if off > publisher.planned_ns / 100 && !publisher.stopped {
         reasons.push(format!(
@@ -181,7 +184,8 @@ mod tests {
     #[test]
     fn each_thing_that_spoils_a_run_is_named() {
         type Spoil = fn(&mut RunReport);
-        let cases: [(Spoil, &str); 9] = [
+        let cases: [(Spoil, &str); 10] = [
+            (|run| run.publisher.stopped = true, "stopped before its end"),
             (|run| run.publisher.took_ns = 1_010_000_001, "rate"),
             (|run| run.publisher.lag.p999 = 100_001, "lagged"),
             (|run| run.subscriber.jitter_p999_ns = 250_001, "jitter"),

@@ -1,5 +1,7 @@
 //! A backtest shows a strategy what a live subscriber shows it, call by call.
 
+#![forbid(unsafe_code)]
+
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::Cursor;

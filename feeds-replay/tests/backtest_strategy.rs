@@ -1,5 +1,7 @@
 //! How a strategy is unit-tested: the type that runs live, on messages made for the test and on a generated day.
 
+#![forbid(unsafe_code)]
+
 use std::io::Cursor;
 
 use feeds_replay::backtest::{Backtest, BacktestOptions};

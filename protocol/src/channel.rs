@@ -3,6 +3,9 @@
 //! [`ChannelWriter`] owns the sequencer and the publisher's own books. A caller pushes the records of one venue message,
 //! then says that the message is over; every so many messages the books of the instruments touched since are compared with
 //! everybody else's by a BookDigest, one instrument in turn. All of it is a pure function of the venue's stream.
+//!
+//! Lines go out before they are applied to the publisher's own books: those wait until the message is over, so that a caller
+//! can flush first, and no subscriber waits for them.
 
 use std::collections::VecDeque;
 
@@ -42,7 +45,12 @@ pub struct ChannelWriter {
     state_changes: [u64; 5],
     /// The head of the last record pushed: digests carry its times and venue sequence.
     last: Record,
+    /// Lines that went out and are not in the books yet.
+    unsettled: Vec<(Stamp, Record)>,
 }
+
+/// The most lines of one message that wait for its end; a longer one is taken into the books as it comes.
+const UNSETTLED_LINES: usize = 128;
 
 impl ChannelWriter {
     /// Starts the stream of `epoch`. Allocates and touches all memory now.
@@ -57,6 +65,7 @@ impl ChannelWriter {
             digests_sent: 0,
             state_changes: [0; 5],
             last: Record::new(Kind::BOOK_DIGEST, InstrumentId::CHANNEL),
+            unsettled: Vec::with_capacity(UNSETTLED_LINES),
         }
     }
 
@@ -66,7 +75,7 @@ impl ChannelWriter {
         self.sequencer.next()
     }
 
-    /// The publisher's own books.
+    /// The publisher's own books, as of the last message that is over.
     #[inline]
     pub fn books(&self) -> &Books {
         &self.books
@@ -82,7 +91,8 @@ impl ChannelWriter {
         self.state_changes[to as usize]
     }
 
-    /// Takes one record of a venue message: numbers it, applies it to the books, hands the line to `out`.
+    /// Takes one record of a venue message: numbers it and hands the line to `out`. The books take it in when the message is
+    /// over.
     ///
     /// The lines of a record that continues must be pushed one after the other.
     ///
@@ -91,6 +101,7 @@ impl ChannelWriter {
     #[inline]
     pub fn push(&mut self, record: &Record, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<(), Exhausted> {
         if record.kind == Kind::SESSION_END {
+            self.settle();
             // The last word on every book that changed since its last digest, but for those in the middle of an event.
             let mut left = usize::MAX;
             while self.touched.len() < left {
@@ -101,15 +112,22 @@ impl ChannelWriter {
         if record.kind != Kind::CONTINUATION {
             self.last = *record;
         }
-        self.put(record, now, out)
+        let (stamp, line) = self.sequencer.seal(record, now)?;
+        out(&line);
+        if self.unsettled.len() == UNSETTLED_LINES {
+            self.settle();
+        }
+        self.unsettled.push((stamp, line.record));
+        Ok(())
     }
 
-    /// The venue message whose records were pushed is over: a digest may fall due.
+    /// The venue message whose records were pushed is over: the books take them in, and a digest may fall due.
     ///
     /// # Errors
     /// [`Exhausted`].
     #[inline]
     pub fn end_message(&mut self, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<(), Exhausted> {
+        self.settle();
         if self.digest_every == 0 {
             return Ok(());
         }
@@ -121,10 +139,18 @@ impl ChannelWriter {
         Ok(())
     }
 
-    fn put(&mut self, record: &Record, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<(), Exhausted> {
-        let (stamp, line) = self.sequencer.seal(record, now)?;
-        self.books.apply(stamp, &line.record);
-        out(&line);
+    #[inline]
+    fn settle(&mut self) {
+        for at in 0..self.unsettled.len() {
+            let (stamp, record) = self.unsettled[at];
+            self.books.apply(stamp, &record);
+            self.note_events();
+        }
+        self.unsettled.clear();
+    }
+
+    #[inline]
+    fn note_events(&mut self) {
         while let Some(event) = self.books.poll_event() {
             match event {
                 BookEvent::EventEnd(end) if end.changed => self.touch(end.instrument),
@@ -137,7 +163,6 @@ impl ChannelWriter {
                 }
             }
         }
-        Ok(())
     }
 
     #[inline]
@@ -168,7 +193,11 @@ impl ChannelWriter {
                 record.venue_seq = self.last.venue_seq;
                 record.flags = record.flags.with(Flags(self.last.flags.0 & Flags::OWN_TIME.0));
                 self.digests_sent += 1;
-                return self.put(&record, now, out);
+                let (stamp, line) = self.sequencer.seal(&record, now)?;
+                out(&line);
+                self.books.apply(stamp, &line.record);
+                self.note_events();
+                return Ok(());
             }
         }
         Ok(())

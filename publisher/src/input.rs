@@ -90,12 +90,17 @@ impl InputError {
     }
 }
 
+/// A capture up to this size, uncompressed, is read into memory before it is published: 2 GiB.
+pub const PRELOAD_BYTES: u64 = 2 << 30;
+
 /// The file with the bytes that were looked at put back in front.
 type Whole = Chain<Cursor<Vec<u8>>, File>;
 
 enum Reader {
     Plain(Whole),
     Gzip(Box<MultiGzDecoder<BufReader<Whole>>>),
+    /// Uncompressed already, and in memory.
+    Memory(Cursor<Vec<u8>>),
 }
 
 /// An open capture: the uncompressed bytes, by [`Read`].
@@ -145,12 +150,33 @@ impl Input {
         Ok(Input { path: path.to_owned(), reader })
     }
 
+    /// Opens `path` and reads all of it into memory, uncompressed, if that is at most `limit` bytes: a publishing loop over
+    /// it makes no system call. A larger capture, or one that fails on the way, is streamed: it delivers what is before the
+    /// fault, and names it.
+    ///
+    /// # Errors
+    /// [`InputError`], as [`Input::open`].
+    pub fn preload(path: &Path, limit: u64) -> Result<Input, InputError> {
+        let mut bytes = Vec::new();
+        let whole = Input::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes).is_ok();
+        if whole && bytes.len() as u64 <= limit {
+            return Ok(Input { path: path.to_owned(), reader: Reader::Memory(Cursor::new(bytes)) });
+        }
+        drop(bytes);
+        Input::open(path)
+    }
+
+    /// Whether it was read into memory as a whole.
+    pub fn is_preloaded(&self) -> bool {
+        matches!(self.reader, Reader::Memory(_))
+    }
+
     /// The path it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the bytes come out of gzip.
+    /// Whether the bytes come out of gzip as they are read.
     pub fn is_gzip(&self) -> bool {
         matches!(self.reader, Reader::Gzip(_))
     }
@@ -161,6 +187,7 @@ impl Read for Input {
         match &mut self.reader {
             Reader::Plain(reader) => reader.read(buffer),
             Reader::Gzip(reader) => reader.read(buffer),
+            Reader::Memory(reader) => reader.read(buffer),
         }
     }
 }
@@ -203,6 +230,28 @@ mod tests {
 
     fn noise(len: u32) -> Vec<u8> {
         (0..len).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect()
+    }
+
+    #[test]
+    fn a_capture_within_the_limit_is_preloaded_and_gives_the_same_bytes() {
+        let bytes = noise(100_000);
+        for stored in [bytes.clone(), gzip(&bytes)] {
+            let file = file(&stored);
+            for (limit, preloaded) in [(99_999, false), (100_000, true), (u64::MAX, true)] {
+                let mut input = Input::preload(file.path(), limit).expect("opens");
+                assert_eq!(input.is_preloaded(), preloaded, "limit {limit}");
+                let mut read = Vec::new();
+                input.read_to_end(&mut read).expect("whole");
+                assert_eq!(read, bytes, "limit {limit}");
+            }
+        }
+        // One that ends early is streamed, so that the fault is met in its place.
+        let mut cut = gzip(&bytes);
+        cut.truncate(cut.len() / 2);
+        let file = file(&cut);
+        let mut input = Input::preload(file.path(), u64::MAX).expect("opens");
+        assert!(!input.is_preloaded());
+        assert!(input.read_to_end(&mut Vec::new()).is_err());
     }
 
     #[test]

@@ -16,7 +16,7 @@ use publisher::admission::Admission;
 use publisher::config::{Config, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
-use publisher::input::Input;
+use publisher::input::{Input, PRELOAD_BYTES};
 use publisher::itch::{BinaryFile, FramingOptions, Market, Normaliser, NormaliserOptions};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
@@ -126,7 +126,7 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let input = Input::open(&config.feed.path)?;
+    drop(Input::open(&config.feed.path)?);
     let date = session_date(config.feed.date.as_deref(), None, &config.feed.path)?;
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
@@ -137,6 +137,10 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         Some(epoch) => epoch,
         None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
     };
+    let input = Input::preload(&config.feed.path, PRELOAD_BYTES)?;
+    if !input.is_preloaded() {
+        eprintln!("note: the capture is read while it is published; its reads will show as sender lag");
+    }
     let source = BinaryFile::new(input, FramingOptions { lenient: config.feed.lenient });
     let market = Market::from_venue(&config.feed.market).ok_or("the market was checked with the configuration")?;
     let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);

@@ -33,9 +33,9 @@ pub enum PaceError {
 impl fmt::Display for Pace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Pace::Speed(1.0) => f.write_str("as captured"),
-            Pace::Speed(speed) => write!(f, "{speed} times as fast as captured"),
-            Pace::Rate(rate) => write!(f, "{rate} messages a second"),
+            Pace::Speed(1.0) => f.write_str("at its own speed"),
+            Pace::Speed(speed) => write!(f, "at {speed} times its own speed"),
+            Pace::Rate(rate) => write!(f, "at {rate} messages a second"),
             Pace::Max => f.write_str("flat out"),
         }
     }

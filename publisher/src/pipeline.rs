@@ -1,7 +1,8 @@
 //! From a feed to lines, without I/O of its own: source, normaliser, sequencer, the publisher's books and digests.
 //!
 //! A publisher drives it against the clock, a backtest as fast as it goes, the workbench to look inside. Messages are
-//! taken one by one: [`Pipeline::peek`] shows when the next is due, [`Pipeline::step`] turns it into lines.
+//! taken one by one: [`Pipeline::peek`] shows when the next is due, [`Pipeline::step`] turns it into lines. A publisher takes
+//! the step in two halves, so that the lines are on their way before its own books are brought up to date.
 
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line};
@@ -50,6 +51,8 @@ pub struct Pipeline<S, V> {
     held_capture: Option<Nanos>,
     due: Option<Due>,
     taken: u64,
+    /// The message published last is not in the books yet.
+    unsettled: bool,
     last_time: Nanos,
 }
 
@@ -67,6 +70,7 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
             held_capture: None,
             due: None,
             taken: 0,
+            unsettled: false,
             last_time: Nanos::ZERO,
         }
     }
@@ -90,15 +94,30 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
         Ok(self.due)
     }
 
-    /// Takes the next message and hands its lines, sealed at `now`, to `out`. Returns false at the end of the feed.
+    /// Takes the next message and hands its lines, sealed at `now`, to `out`; then settles it. Returns false at the end of
+    /// the feed.
     ///
     /// # Errors
     /// [`PipelineError`].
     #[inline]
     pub fn step(&mut self, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<bool, PipelineError> {
+        let more = self.publish(now, out)?;
+        self.settle(now, out)?;
+        Ok(more)
+    }
+
+    /// Takes the next message and hands its lines, sealed at `now`, to `out`. The books do not know of it yet: the caller can
+    /// flush first, and then calls [`Pipeline::settle`]. (If it does not, the next call does.) Returns false at the end of
+    /// the feed.
+    ///
+    /// # Errors
+    /// [`PipelineError`].
+    #[inline]
+    pub fn publish(&mut self, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<bool, PipelineError> {
         if self.peek()?.is_none() {
             return Ok(false);
         }
+        self.settle(now, out)?;
         self.due = None;
         self.taken += 1;
         let message = Message {
@@ -110,11 +129,23 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
         self.records.clear();
         let records = &mut self.records;
         self.venue.normalise(&message, self.channel.books(), &mut |record| records.push(record));
+        self.unsettled = true;
         for record in &self.records {
             self.channel.push(record, now, out)?;
         }
-        self.channel.end_message(now, out)?;
         Ok(true)
+    }
+
+    /// Takes the message that was published last into the books; a digest may fall due, and goes to `out`.
+    ///
+    /// # Errors
+    /// [`PipelineError::Exhausted`].
+    #[inline]
+    pub fn settle(&mut self, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<(), PipelineError> {
+        if std::mem::take(&mut self.unsettled) {
+            self.channel.end_message(now, out)?;
+        }
+        Ok(())
     }
 
     /// Messages taken so far.

@@ -131,6 +131,7 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
             Ok(work) => work,
             Err(error) => {
                 self.flush(now);
+                self.settle(now)?;
                 return Err(error);
             }
         };
@@ -138,6 +139,8 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
         if work > 0 {
             self.flush(now);
             self.last_sent = now;
+            // The lines are on their way; now the publisher's own books, and a digest if one is due.
+            self.settle(now)?;
         }
         if now >= self.next_heartbeat {
             self.heartbeat(now);
@@ -186,13 +189,26 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
                 self.stats.intended.get_or_insert((intended, intended)).1 = intended;
             }
             let (ring, lines) = (&mut self.ring, &mut self.stats.lines);
-            self.pipeline.step(now, &mut |line| {
+            self.pipeline.publish(now, &mut |line| {
                 ring.put(line);
                 *lines += 1;
             })?;
             if self.ring.unflushed() >= self.flush_at {
                 self.flush(now);
             }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn settle(&mut self, now: Nanos) -> Result<(), PipelineError> {
+        let (ring, lines) = (&mut self.ring, &mut self.stats.lines);
+        self.pipeline.settle(now, &mut |line| {
+            ring.put(line);
+            *lines += 1;
+        })?;
+        if self.ring.unflushed() > 0 {
+            self.flush(now);
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 //!
 //! The counts below were made by a short script over the length prefixes, which shares nothing with this project.
 
+#![forbid(unsafe_code)]
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 

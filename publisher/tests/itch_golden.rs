@@ -2,6 +2,8 @@
 //!
 //! The generator's encoder, which shares no code with the decoder, is held to the same file.
 
+#![forbid(unsafe_code)]
+
 use publisher::itch::messages::{Header, Price4, Price8, Text, U48};
 use publisher::itch::{Message, decode};
 use zerocopy::big_endian::{U16, U32, U64};

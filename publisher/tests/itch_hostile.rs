@@ -1,5 +1,7 @@
 //! Hostile bytes: nothing panics, nothing is invented, and what is sound is still read.
 
+#![forbid(unsafe_code)]
+
 use std::cell::Cell;
 use std::path::Path;
 

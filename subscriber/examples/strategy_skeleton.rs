@@ -32,9 +32,12 @@ use imbalance::{Decision, Desk, Imbalance, RATIO};
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
-  strategy_skeleton itch --core 1        pinned, spinning: what a strategy with a core of its own does
-  strategy_skeleton itch AAPL --yield    gives the core away when there is nothing to do
-  strategy_skeleton itch --yield --print writes each decision down; the times then include the writing of the one before
+  strategy_skeleton itch --core 1
+      pinned, spinning: what a strategy with a core of its own does
+  strategy_skeleton itch AAPL --yield
+      gives the core away when there is nothing to do
+  strategy_skeleton itch --yield --print
+      writes each decision down; the times then include the writing of the one before
 
 Waits for a publisher that is not there yet. Ends at the end of the stream, or with Ctrl-C.")]
 struct Arguments {

@@ -1,5 +1,6 @@
 //! The command `subscriber watch`, without a terminal: what it prints, and how it ends.
 
+#![forbid(unsafe_code)]
 #![cfg(feature = "watch")]
 
 use std::path::Path;

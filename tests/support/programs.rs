@@ -111,7 +111,18 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It may have ended already.
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        // In good order first: a publisher that is killed leaves its ring in shared memory.
+        let _ = Command::new("kill").args(["-s", "TERM", &self.child.id().to_string()]).status();
+        let until = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < until {
+            if matches!(self.child.try_wait(), Ok(Some(_)) | Err(_)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

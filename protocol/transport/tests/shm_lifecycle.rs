@@ -3,6 +3,8 @@
 //! Tests that need another process start this very test executable again, with the name of the test and a role in the
 //! environment; the child plays its role inside that test and never returns from it.
 
+#![forbid(unsafe_code)]
+
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;

@@ -1,5 +1,7 @@
 //! The UDP lane beside strangers: foreign bytes, other channels, full queues, an overtaken cursor. On loopback only.
 
+#![forbid(unsafe_code)]
+
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};

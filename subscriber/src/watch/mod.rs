@@ -51,8 +51,8 @@ What a book says of itself:
   Live      every change was seen
   Suspect   the venue's own feed is inconsistent, or began in mid-day (--natural)
   Stale     something may have been missed here
-  Unknown   nothing has said yet what it held to begin with: its publisher began in mid-day, or this program
-            joined late
+  Unknown   nothing has said yet what it held to begin with: its publisher began in mid-day, or this
+            program joined late
 
 The exit status is 0, or 1 if nothing could be watched, nothing came, or a digest disagreed. Without a terminal it \
 ends with the stream.")]

@@ -89,6 +89,7 @@ impl Feed {
     fn put(&mut self, record: &Record, now: Nanos) {
         let ring = &mut self.ring;
         self.writer.push(record, now, &mut |line: &Line| ring.put(line)).expect("numbers are left");
+        self.writer.end_message(now, &mut |line: &Line| ring.put(line)).expect("numbers are left");
     }
 }
 

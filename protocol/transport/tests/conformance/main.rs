@@ -4,6 +4,8 @@
 //! tried as it is, and wrapped in a fault injector that does nothing; and each, wrapped in one that does its worst, must
 //! still say nothing but the truth.
 
+#![forbid(unsafe_code)]
+
 mod harness;
 mod suite;
 
