@@ -2,7 +2,7 @@
 # tests/all.sh - every test of the project, on a machine with rustup's stable Rust, git and a C compiler.
 #
 #   bash tests/all.sh             all stages
-#   bash tests/all.sh STAGE…      only these: format lints docs build tests loom demo
+#   bash tests/all.sh STAGE…      only these: format lints docs build tests loom demo vm
 #
 # Each stage has a time limit and prints how long it took. The last line is "N passed, N failed, N skipped". With CI=true
 # a missing tool is a failure, never a skip; only tests over recorded data, which the project does not contain, may skip.
@@ -90,8 +90,8 @@ stage() {
 only=("$@")
 for name in "${only[@]}"; do
   # A misspelt stage would pass with nothing run.
-  [[ " format lints docs build tests loom demo " == *" $name "* ]] || {
-    echo "all.sh: there is no stage '$name': give some of format lints docs build tests loom demo" >&2; exit 2; }
+  [[ " format lints docs build tests loom demo vm " == *" $name "* ]] || {
+    echo "all.sh: there is no stage '$name': give some of format lints docs build tests loom demo vm" >&2; exit 2; }
 done
 # Everything that comes over the network comes now; the stages that run tests are offline.
 cargo fetch --locked >/dev/null 2>&1 || { echo "all.sh: the crates in Cargo.lock could not be fetched: check the connection to the registry" >&2; failed=$((failed + 1)); }
@@ -108,7 +108,9 @@ build() { cargo build --locked --workspace --bins --examples && cargo test --loc
 tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- --show-output; }
 loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
 demo() { isolated bash tests/demo.sh; }
-export -f isolated lints docs build tests loom demo
+# Real RDMA verbs on soft devices, in a virtual machine; it installs what that needs by the same rules.
+vm() { bash tests/vm/all.sh; }
+export -f isolated lints docs build tests loom demo vm
 
 stage format 60 cargo fmt --all --check
 stage lints 600 lints
@@ -117,6 +119,7 @@ stage build 900 build
 stage tests 900 tests
 stage loom 420 loom
 stage demo 420 demo
+stage vm 900 vm
 
 echo
 [ ${#failures[@]} = 0 ] || echo "failed: ${failures[*]}"
