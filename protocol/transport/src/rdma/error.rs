@@ -3,8 +3,6 @@
 use std::io;
 use std::net::Ipv4Addr;
 
-use super::completion::Status;
-
 /// Why an RDMA lane could not be set up: what was tried, on which device, the system's cause, and what to try next.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
@@ -113,16 +111,6 @@ pub enum RdmaError {
         what: &'static str,
         /// The system's cause.
         source: io::Error,
-    },
-    /// A work request failed while setting up.
-    #[error("{what} on {device} ended with {status}: {}", status.next_step())]
-    Completion {
-        /// The device.
-        device: String,
-        /// What was tried.
-        what: &'static str,
-        /// The status.
-        status: Status,
     },
     /// A call of libibverbs failed for another reason.
     #[error("cannot {what} on {device}: {source}; {next}")]
