@@ -20,7 +20,7 @@
 //! assert!(!line.verifies(stamp.plus(1)));
 //! ```
 //!
-//! - [`record`], [`line`], [`hash`], [`packet`], [`run`]: what travels, and what lanes hand up.
+//! - [`record`], [`mod@line`], [`hash`], [`packet`], [`run`]: what travels, and what lanes hand up.
 //! - [`sequencer`], [`channel`]: the sending half. [`arbiter`], [`early`]: the receiving half.
 //! - [`book`]: order books, their states and digests. [`definition`], [`price`]: text.
 //! - [`control`]: what a subscriber asks before the first line.
