@@ -12,8 +12,8 @@ use protocol::control::{
 };
 use protocol::definition::{Assembler, Definition};
 use protocol::line::Stamp;
-use protocol::record::{Flags, Kind, Lane};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::record::{Flags, Kind};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::ring::RingReader;
@@ -75,7 +75,7 @@ impl RunSink for Definitions {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {
         self.incomplete = true;
     }
 }

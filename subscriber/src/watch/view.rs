@@ -5,6 +5,7 @@ use protocol::book::MAX_INSTRUMENTS;
 use protocol::line::{Epoch, Stamp};
 use protocol::price::Decimal;
 use protocol::record::{InstrumentId, status as action};
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use serde::Serialize;
 use subscriber::{Bbo, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update};
@@ -96,7 +97,7 @@ impl Handler for Tally {
         (self.ended, self.session_ended) = (false, false);
     }
 
-    fn on_lane_silent(&mut self, _: &Context<'_>, _: protocol::record::Lane, _: Nanos) {
+    fn on_path_silent(&mut self, _: &Context<'_>, _: LanePath, _: Nanos) {
         self.silences += 1;
     }
 

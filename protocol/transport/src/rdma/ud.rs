@@ -14,7 +14,7 @@ use std::sync::Arc;
 use protocol::line::{LINE_LEN, Line, Stamp};
 use protocol::packet::{HEADER_LEN, MAX_LINES, PacketHeader, Refused};
 use protocol::record::{ChannelId, Lane};
-use protocol::run::RunSink;
+use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 use zerocopy::little_endian::U64;
 
@@ -716,7 +716,7 @@ impl LaneRx for UdRx {
                 self.counters.foreign += 1;
                 continue;
             }
-            match hand_up(packet, self.channel, true, sink) {
+            match hand_up(packet, self.channel, true, Carrier::RdmaUd, sink) {
                 Ok(0) => self.counters.heartbeats += 1,
                 Ok(count) => {
                     self.counters.packets += 1;
