@@ -208,7 +208,7 @@ fn finish<L: LaneTx + Send>(
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let admission =
-                Admission::bind(control.listen, control.tokens.clone(), channel_info(config, &ring), reader)?;
+                Admission::bind(control.listen, control.tokens.clone(), channel_info(config, &ring), reader, ())?;
             eprintln!("control channel: subscribers ask at {}", admission.local_address()?);
             Some(admission)
         }
@@ -334,6 +334,7 @@ fn channel_info(config: &Config, ring: &RingWriter) -> ChannelInfo {
             .and_then(Path::parent)
             .map(|directory| SharedMemoryInfo { directory: directory.to_owned(), lines: ring.capacity() as u64 }),
         udp: config.udp.as_ref().map(|udp| UdpInfo { group: udp.group, port: udp.port, mtu: udp.mtu }),
+        rdma: None,
     }
 }
 

@@ -45,7 +45,7 @@ mod live;
 mod selection;
 
 pub use connect::{Builder, ConnectError};
-pub use control::{Control, ControlError};
+pub use control::{Control, ControlError, Notice};
 pub use engine::{Directory, Engine, EngineConfig, EngineCounts, Turn};
 pub use handler::{Context, Handler, NotReadable, Status, Trade, Update};
 pub use live::{POLL_LIMIT, Subscriber};

@@ -160,10 +160,10 @@ fn a_silent_lane_is_told_once_until_it_speaks_again() {
     bench.notes();
     bench.wait(SILENT_NS);
     bench.wait(SILENT_NS);
-    assert_eq!(bench.notes(), ["lane 0 is silent"]);
+    assert_eq!(bench.notes(), ["lane 0 over local is silent"]);
     bench.heartbeat(false);
     bench.wait(SILENT_NS);
-    assert_eq!(bench.notes(), ["lane 0 is silent"]);
+    assert_eq!(bench.notes(), ["lane 0 over local is silent"]);
     assert_eq!(bench.subscriber.path_counts(LanePath::new(Lane::new(0), Carrier::Local)).silences, 2);
 }
 
