@@ -109,6 +109,10 @@ pub struct ArbiterCounts {
     pub gaps: u64,
     /// Lines in them.
     pub lost: u64,
+    /// Times that lines were missing and came within the hedge time, by another path or out of order.
+    pub holes_filled: u64,
+    /// Lines in those holes.
+    pub filled: u64,
     /// Lines that waited in the early store.
     pub early: u64,
     /// Times that the early store was full and a gap had to be declared before its hedge time.
@@ -319,6 +323,11 @@ impl Arbiter {
             return;
         }
         self.counts.delivered += fresh.len() as u64;
+        if let Some((_, head)) = self.missing {
+            let end = self.early.first_from(next).map_or(head, |(held, _)| held);
+            self.counts.filled += end.min(run.end()).0.saturating_sub(next.0);
+            self.counts.holes_filled += u64::from(run.end() >= end);
+        }
         self.next = Some(run.end());
         delivery.on_lines(next, fresh, run.path, run.publish_time);
         if self.early.held() > 0 {

@@ -140,7 +140,26 @@ fn reordered_packets_within_the_hedge_time_are_put_in_order_without_a_gap() {
     b.run(100, 0, stamp(2), 1);
     b.timeout(1_000);
     assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 3)]);
-    assert_eq!(b.arbiter.counts().gaps, 0);
+    let counts = b.arbiter.counts();
+    assert_eq!((counts.gaps, counts.holes_filled, counts.filled), (0, 1, 1));
+}
+
+#[test]
+fn what_one_path_lost_and_another_brought_is_counted_as_filled_and_who_brought_it_is_told() {
+    let mut b = Bench::new(2, 64);
+    // The first path is ahead, and loses 11 to 20 and 25.
+    b.run(0, 0, stamp(1), 10);
+    b.run(1, 0, stamp(21), 4);
+    b.run(2, 0, stamp(26), 5);
+    // The second brings everything, in pieces.
+    for first in [1, 6, 11, 16, 21, 26] {
+        b.run(10, 1, stamp(first), 5);
+    }
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 30)]);
+    let counts = b.arbiter.counts();
+    assert_eq!((counts.gaps, counts.holes_filled, counts.filled), (0, 2, 11));
+    assert_eq!(b.arbiter.path_counts(path(0)), PathCounts { won: 19, ..PathCounts::default() });
+    assert_eq!(b.arbiter.path_counts(path(1)), PathCounts { won: 11, duplicates: 19, ..PathCounts::default() });
 }
 
 #[test]
