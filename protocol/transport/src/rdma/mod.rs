@@ -19,6 +19,7 @@ mod device;
 mod domain;
 mod error;
 mod event;
+mod identifier;
 mod multicast;
 mod queue_pair;
 mod rc;
@@ -28,7 +29,9 @@ mod ud;
 
 pub use address::{AddressHandle, Route};
 pub use completion::{CompletionQueue, Reaction, Status};
-pub use device::{Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport};
+pub use device::{
+    Device, DeviceLimits, Fabric, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport,
+};
 pub use domain::Domain;
 pub use error::RdmaError;
 pub use event::{AsyncEvent, EventKind, EventReaction};
