@@ -90,6 +90,27 @@ fn the_gid_of_an_address_is_found_by_looking_and_is_not_the_first() {
 }
 
 #[test]
+fn a_survey_names_what_there_is_and_what_is_missing() {
+    let survey = Survey::take();
+    let names: Vec<&str> = survey.devices.iter().map(|device| &device.name[..]).collect();
+    assert_eq!(names, ["rxe0", "rxe1"]);
+    for (device, (address, interface)) in survey.devices.iter().zip([(HERE, "w0"), (THERE, "w1")]) {
+        let found = device.found.as_ref().expect("it opens");
+        assert_eq!((found.transport, found.ports.len()), (Transport::InfiniBand, 1));
+        let port = &found.ports[0];
+        assert_eq!((port.fabric, port.port.active_mtu), (Some(Fabric::RoceV2), 4096));
+        let place = port.port.gids.iter().position(|entry| entry.gid.ipv4() == Some(address)).expect("its GID");
+        assert_eq!(port.port.gids[place].gid_type, GidType::RoceV2);
+        assert_eq!(port.interfaces[place].as_deref(), Some(interface));
+    }
+    let [roce, infiniband, iwarp] = &survey.verdicts()[..] else { panic!("three fabrics") };
+    assert_eq!(roce.ports.iter().flat_map(|port| port.addresses.clone()).collect::<Vec<_>>(), [HERE, THERE]);
+    assert!(roce.missing.is_empty(), "{:?}", roce.missing);
+    assert!(!infiniband.is_usable() && infiniband.missing[0].contains("InfiniBand card"), "{:?}", infiniband.missing);
+    assert!(!iwarp.is_usable() && iwarp.missing[0].contains("siw"), "{:?}", iwarp.missing);
+}
+
+#[test]
 fn an_address_or_a_device_that_is_not_there_is_named_with_those_that_are() {
     let nobody = Ipv4Addr::new(10, 99, 0, 77);
     let text = LocalPort::find(None, nobody).expect_err("nobody has it").to_string();

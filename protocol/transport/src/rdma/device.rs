@@ -63,6 +63,18 @@ impl GidEntry {
     const NONE: GidEntry =
         GidEntry { gid: Gid([0; 16]), index: 0, gid_type: GidType::Other(u32::MAX), interface_index: 0 };
 
+    /// The name of the network interface behind it, if there is one.
+    pub fn interface(&self) -> Option<String> {
+        if self.interface_index == 0 {
+            return None;
+        }
+        let mut name = [0_u8; libc::IF_NAMESIZE];
+        // SAFETY: the buffer is as long as the call demands; it writes a zero-terminated name, or returns null.
+        let found = unsafe { libc::if_indextoname(self.interface_index, name.as_mut_ptr().cast()) };
+        let name = (!found.is_null()).then(|| CStr::from_bytes_until_nul(&name).ok()).flatten()?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
     /// Whether it is RoCE v2 over IPv4.
     pub fn is_roce_v2_ipv4(&self) -> bool {
         self.gid_type == GidType::RoceV2 && self.gid.ipv4().is_some()
@@ -250,6 +262,11 @@ impl Device {
         list.iter().filter_map(|(raw, name)| Device::open_raw(raw, name).ok()).collect()
     }
 
+    /// The names of this host's devices, whether they can be opened or not.
+    pub fn names() -> Vec<String> {
+        DeviceList::get().iter().map(|(_, name)| name).collect()
+    }
+
     /// The device called `name`, such as `mlx5_0` or `rxe0`.
     ///
     /// # Errors
@@ -405,7 +422,7 @@ pub enum Fabric {
 
 impl Fabric {
     /// What a port of a device of that transport runs; `None` if it is of no use here.
-    fn of(transport: Transport, link_layer: LinkLayer) -> Option<Fabric> {
+    pub(super) fn of(transport: Transport, link_layer: LinkLayer) -> Option<Fabric> {
         match (transport, link_layer) {
             (Transport::Iwarp, _) => Some(Fabric::Iwarp),
             (Transport::InfiniBand, LinkLayer::InfiniBand) => Some(Fabric::InfiniBand),
@@ -473,7 +490,7 @@ impl LocalPort {
     }
 
     fn find_reusing(open: Option<&Device>, wanted: Option<&str>, address: Ipv4Addr) -> Result<LocalPort, RdmaError> {
-        let known = DeviceList::get().iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let known = Device::names();
         if known.is_empty() || wanted.is_some_and(|wanted| known.iter().all(|name| name != wanted)) {
             return Err(RdmaError::NoDevice { wanted: wanted.map(str::to_owned), known: names(known.into_iter()) });
         }

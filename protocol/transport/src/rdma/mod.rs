@@ -24,6 +24,7 @@ mod multicast;
 mod queue_pair;
 mod rc;
 mod region;
+mod survey;
 mod sys;
 mod ud;
 
@@ -41,4 +42,5 @@ pub use queue_pair::{
 };
 pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx, RcRx};
 pub use region::{Region, Rights};
+pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};
 pub use ud::{GRH_LEN, UdFailure, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};
