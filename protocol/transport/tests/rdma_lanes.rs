@@ -79,12 +79,35 @@ fn the_gid_of_an_address_is_found_by_looking_and_is_not_the_first() {
         assert_eq!((local.device.name(), local.device.transport()), (device, Transport::InfiniBand));
         assert_eq!((local.port.number, local.port.state), (1, PortState::Active));
         assert_eq!((local.port.link_layer, local.port.active_mtu), (LinkLayer::Ethernet, 4096));
+        assert_eq!((local.fabric, local.pkey_index), (Fabric::RoceV2, 0));
         assert_eq!((local.gid.gid, local.gid.gid_type), (Gid::from_ipv4(address), GidType::RoceV2));
         let first = local.port.gids.first().expect("a table that is not empty");
         assert_eq!((first.index, first.is_roce_v2_ipv4()), (0, false), "{:?}", local.port.gids);
         assert!(local.gid.index > 0);
         assert_eq!(LocalPort::find(Some(device), address).expect("the same one").gid, local.gid);
+        assert_eq!(local.look_again().expect("the same one").gid, local.gid);
     }
+}
+
+#[test]
+fn a_survey_names_what_there_is_and_what_is_missing() {
+    let survey = Survey::take();
+    let names: Vec<&str> = survey.devices.iter().map(|device| &device.name[..]).collect();
+    assert_eq!(names, ["rxe0", "rxe1"]);
+    for (device, (address, interface)) in survey.devices.iter().zip([(HERE, "w0"), (THERE, "w1")]) {
+        let found = device.found.as_ref().expect("it opens");
+        assert_eq!((found.transport, found.ports.len()), (Transport::InfiniBand, 1));
+        let port = &found.ports[0];
+        assert_eq!((port.fabric, port.port.active_mtu), (Some(Fabric::RoceV2), 4096));
+        let place = port.port.gids.iter().position(|entry| entry.gid.ipv4() == Some(address)).expect("its GID");
+        assert_eq!(port.port.gids[place].gid_type, GidType::RoceV2);
+        assert_eq!(port.interfaces[place].as_deref(), Some(interface));
+    }
+    let [roce, infiniband, iwarp] = &survey.verdicts()[..] else { panic!("three fabrics") };
+    assert_eq!(roce.ports.iter().flat_map(|port| port.addresses.clone()).collect::<Vec<_>>(), [HERE, THERE]);
+    assert!(roce.missing.is_empty(), "{:?}", roce.missing);
+    assert!(!infiniband.is_usable() && infiniband.missing[0].contains("InfiniBand card"), "{:?}", infiniband.missing);
+    assert!(!iwarp.is_usable() && iwarp.missing[0].contains("siw"), "{:?}", iwarp.missing);
 }
 
 #[test]
@@ -98,6 +121,11 @@ fn an_address_or_a_device_that_is_not_there_is_named_with_those_that_are() {
     for part in ["mlx9", "rxe0, rxe1", "rdma link add"] {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
+    // This host's, but no RDMA device's.
+    let text = LocalPort::find(None, Ipv4Addr::LOCALHOST).expect_err("no device has it").to_string();
+    assert!(text.contains("127.0.0.1") && text.contains("rxe0"), "{text}");
+    let text = LocalPort::find(Some("rxe1"), HERE).expect_err("the other's").to_string();
+    assert!(text.contains("10.99.0.1 is the address of rxe0, not of rxe1"), "{text}");
     let error = UdRx::open(&ud_options(THERE, Ipv4Addr::new(10, 0, 0, 1)), CHANNEL).err().expect("no group");
     assert!(matches!(error, RdmaError::Multicast { .. }), "{error}");
     let error = RcRing::open(None, THERE, 100).err().expect("no power of two");

@@ -3,16 +3,15 @@
 //! Attaching a queue pair receives nothing by itself: the network must be told too. librdmacm does that (IGMP on RoCE, the
 //! subnet manager on InfiniBand), and gives back the group's own address.
 
-use std::ffi::CStr;
 use std::io;
 use std::net::Ipv4Addr;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Route;
 use super::device::{Gid, LocalPort};
 use super::error::RdmaError;
+use super::identifier::{Identifier, PortSpace, socket_address};
 use super::queue_pair::QueuePair;
 use super::sys::{self, cm};
 
@@ -34,36 +33,11 @@ pub struct GroupAddress {
     pub route: Route,
 }
 
-/// An event channel of librdmacm and an identifier on it: the membership as the kernel keeps it.
-struct Channel {
-    raw: NonNull<cm::rdma_event_channel>,
-    id: NonNull<cm::rdma_cm_id>,
-}
-
-impl Channel {
-    fn new() -> io::Result<Channel> {
-        // SAFETY: takes nothing, returns a channel or null.
-        let Some(raw) = NonNull::new(unsafe { cm::rdma_create_event_channel() }) else {
-            return Err(io::Error::last_os_error());
-        };
-        let mut id = std::ptr::null_mut();
-        // SAFETY: the channel is live; one pointer is written.
-        let code = unsafe { cm::rdma_create_id(raw.as_ptr(), &mut id, std::ptr::null_mut(), cm::RDMA_PS_UDP) };
-        match NonNull::new(id) {
-            Some(id) if code == 0 => Ok(Channel { raw, id }),
-            _ => {
-                let error = io::Error::last_os_error();
-                // SAFETY: the channel was just made, and has no identifiers.
-                unsafe { cm::rdma_destroy_event_channel(raw.as_ptr()) };
-                Err(error)
-            }
-        }
-    }
-
+impl Identifier {
     /// Waits for the answer to a join.
     fn joined(&self, deadline: Instant) -> io::Result<GroupAddress> {
         // SAFETY: the channel is live; its descriptor is fixed.
-        let descriptor = unsafe { (*self.raw.as_ptr()).fd };
+        let descriptor = unsafe { (*self.channel()).fd };
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let mut ready = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
@@ -78,7 +52,7 @@ impl Channel {
             }
             let mut event = std::ptr::null_mut();
             // SAFETY: the channel is live and has an event; one pointer is written.
-            if unsafe { cm::rdma_get_cm_event(self.raw.as_ptr(), &mut event) } != 0 {
+            if unsafe { cm::rdma_get_cm_event(self.channel(), &mut event) } != 0 {
                 return Err(io::Error::last_os_error());
             }
             // SAFETY: the event is valid until it is acknowledged; its kind says that `ud` is the member that is set.
@@ -101,26 +75,13 @@ impl Channel {
     }
 }
 
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once, the identifier first; every event was acknowledged.
-        unsafe {
-            cm::rdma_destroy_id(self.id.as_ptr());
-            cm::rdma_destroy_event_channel(self.raw.as_ptr());
-        }
-    }
-}
-
 /// A port's membership in a group, and the queue pair that receives it. Left, and the queue pair detached, when dropped.
 pub struct MulticastMembership {
     address: GroupAddress,
     group: libc::sockaddr_in,
     attached: Option<Arc<QueuePair>>,
-    channel: Channel,
+    identifier: Identifier,
 }
-
-// SAFETY: librdmacm is thread-safe; the identifiers are only passed to it, by whoever owns this value.
-unsafe impl Send for MulticastMembership {}
 
 impl MulticastMembership {
     /// Joins `group` on `local`: from now on the network brings the group's packets there.
@@ -135,38 +96,30 @@ impl MulticastMembership {
         if !group.is_multicast() {
             return Err(failed("join", io::Error::new(io::ErrorKind::InvalidInput, "it is no multicast address")));
         }
-        let channel = Channel::new().map_err(|source| failed("open librdmacm to join", source))?;
-        let mut own = socket_address(local.address);
-        // SAFETY: the identifier is live; the address is read only, and as long as its family says.
-        if unsafe { cm::rdma_bind_addr(channel.id.as_ptr(), (&raw mut own).cast()) } != 0 {
-            return Err(failed("bind to the port to join", io::Error::last_os_error()));
-        }
-        // SAFETY: bound, so `verbs` is the open device; names are zero-terminated and live as long as the device.
-        let bound = unsafe {
-            let verbs = (*channel.id.as_ptr()).verbs;
-            CStr::from_ptr(sys::ibv_get_device_name((*verbs).device))
-        };
-        if bound.to_bytes() != local.device.name().as_bytes() {
-            let message = format!("its address belongs to {}", bound.to_string_lossy());
+        let identifier = Identifier::new(PortSpace::Datagrams);
+        let identifier = identifier.map_err(|source| failed("open librdmacm to join", source))?;
+        let bound = identifier.bind(local.address).map_err(|source| failed("bind to the port to join", source))?;
+        let found = bound.map_or_else(|| "no RDMA device".to_owned(), |bound| bound.device);
+        if found != local.device.name() {
+            let message = format!("its address belongs to {found}");
             return Err(failed("join", io::Error::new(io::ErrorKind::AddrNotAvailable, message)));
         }
         let mut group_address = socket_address(group);
-        // SAFETY: as for rdma_bind_addr.
-        let code = unsafe {
-            cm::rdma_join_multicast(channel.id.as_ptr(), (&raw mut group_address).cast(), std::ptr::null_mut())
-        };
+        // SAFETY: the identifier is live; the address is read only, and as long as its family says.
+        let code =
+            unsafe { cm::rdma_join_multicast(identifier.raw(), (&raw mut group_address).cast(), std::ptr::null_mut()) };
         if code != 0 {
             return Err(failed("join", io::Error::last_os_error()));
         }
-        let address = match channel.joined(Instant::now() + JOIN_TIMEOUT) {
+        let address = match identifier.joined(Instant::now() + JOIN_TIMEOUT) {
             Ok(address) => address,
             Err(source) => {
                 // SAFETY: the join was begun on this identifier; leaving ends it.
-                unsafe { cm::rdma_leave_multicast(channel.id.as_ptr(), (&raw mut group_address).cast()) };
+                unsafe { cm::rdma_leave_multicast(identifier.raw(), (&raw mut group_address).cast()) };
                 return Err(failed("join", source));
             }
         };
-        Ok(MulticastMembership { address, group: group_address, attached: None, channel })
+        Ok(MulticastMembership { address, group: group_address, attached: None, identifier })
     }
 
     /// Lets `queue_pair`, of the port that joined, receive what comes for the group. It lives at least as long as this.
@@ -205,7 +158,7 @@ impl Drop for MulticastMembership {
             unsafe { sys::ibv_detach_mcast(queue_pair.raw(), &gid, self.address.lid) };
         }
         // SAFETY: joined in `join` with this address, left once, before the identifier is destroyed.
-        unsafe { cm::rdma_leave_multicast(self.channel.id.as_ptr(), (&raw mut self.group).cast()) };
+        unsafe { cm::rdma_leave_multicast(self.identifier.raw(), (&raw mut self.group).cast()) };
     }
 }
 
@@ -223,13 +176,4 @@ fn joined_address(parameters: &cm::rdma_ud_param) -> GroupAddress {
         port: attributes.port_num,
     };
     GroupAddress { gid, lid: attributes.dlid, queue_pair: parameters.qp_num, qkey: parameters.qkey, route }
-}
-
-fn socket_address(address: Ipv4Addr) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
-        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
-        sin_zero: [0; 8],
-    }
 }

@@ -273,6 +273,7 @@ impl QueuePair {
         let mut attributes = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_INIT,
             port_num: local.port.number,
+            pkey_index: local.pkey_index,
             qkey,
             ..sys::ibv_qp_attr::default()
         };

@@ -99,6 +99,7 @@ impl UdOptions {
     /// The port, if it can carry a packet of one line.
     fn local(&self) -> Result<LocalPort, RdmaError> {
         let local = LocalPort::find(self.device.as_deref(), self.address)?;
+        local.require_datagrams()?;
         local.require_mtu(HEADER_LEN + LINE_LEN)?;
         Ok(local)
     }
