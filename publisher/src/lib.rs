@@ -10,6 +10,7 @@
 //! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
 //! - [`admission`]: the control channel, for subscribers that ask what there is.
+//! - [`devices`]: the RDMA devices of this host, for whoever sets it up.
 //! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
 //!
 //! Left out: recovery. The loop waits for no subscriber and knows of none.
@@ -19,6 +20,7 @@
 pub mod admission;
 pub mod config;
 pub mod date;
+pub mod devices;
 pub mod drive;
 pub mod epoch;
 pub mod feed;

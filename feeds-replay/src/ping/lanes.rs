@@ -90,6 +90,8 @@ impl Side<'_> {
         mut notes: Vec<String>,
     ) -> Result<PingReport, PingError> {
         let (mut echo, ready) = self.echo.take().zip(self.ready.take()).expect("the echo was started");
+        // Counted before this thread is pinned to one of them.
+        let cores = (self.cores, publisher::pin::usable_cores().len());
         let idle = match self.cores {
             Some((core, _)) => {
                 pin(core).map_err(|error| PingError::Asked(error.to_string()))?;
@@ -102,7 +104,7 @@ impl Side<'_> {
         echo.say(&"stop")?;
         let echoed: Echoed = echo.hear(END_PATIENCE)?;
         notes.extend(ready.notes);
-        Ok(PingReport::new(self.arguments, self.cores, self.clock, (ready.pid, echoed), &pinged, notes))
+        Ok(PingReport::new(self.arguments, cores, self.clock, (ready.pid, echoed), &pinged, notes))
     }
 }
 

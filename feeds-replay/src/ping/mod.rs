@@ -65,8 +65,8 @@ pub struct PingArguments {
     pub size: u64,
     /// The core of each process, such as 2,3. Left out: the last two that may be used; where there is only one, none, and
     /// both yield.
-    #[arg(long, value_delimiter = ',', num_args = 2, value_name = "PING,ECHO")]
-    pub cores: Option<Vec<usize>>,
+    #[arg(long, value_parser = cores, value_name = "PING,ECHO")]
+    pub cores: Option<(usize, usize)>,
     /// The pinging side's IPv4 address. Needed for rdma-ud and rdma-rc; else 127.0.0.1.
     #[arg(long)]
     pub address: Option<Ipv4Addr>,
@@ -85,6 +85,14 @@ pub struct PingArguments {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+fn cores(text: &str) -> Result<(usize, usize), String> {
+    let parsed = text.split_once(',').map(|(ping, echo)| (ping.trim().parse(), echo.trim().parse()));
+    let Some((Ok(ping), Ok(echo))) = parsed else {
+        return Err("give two numbers, such as 2,3: the core of the pinging process, and that of the echo".into());
+    };
+    Ok((ping, echo))
 }
 
 /// Why a ping came to nothing.
@@ -161,15 +169,16 @@ pub fn command(arguments: &PingArguments, stop: &Arc<AtomicBool>) -> Result<bool
 pub fn ping(arguments: &PingArguments, stop: &Arc<AtomicBool>) -> Result<PingReport, PingError> {
     check(arguments)?;
     let usable = publisher::pin::usable_cores();
-    let cores = match (arguments.cores.as_deref(), &usable[..]) {
-        (Some([ping, echo]), _) if ping == echo => {
+    let cores = match (arguments.cores, &usable[..]) {
+        (Some((ping, echo)), _) if ping == echo => {
             return Err(PingError::Asked(format!(
                 "--cores {ping},{echo}: both processes poll without a pause, so each needs a core of its own; leave \
                  --cores out to have both yield where there is only one"
             )));
         }
-        (Some([ping, echo]), _) | (None, [.., ping, echo]) => Some((*ping, *echo)),
-        _ => None,
+        (Some(cores), _) => Some(cores),
+        (None, [.., ping, echo]) => Some((*ping, *echo)),
+        (None, _) => None,
     };
     for core in cores.iter().flat_map(|(ping, echo)| [*ping, *echo]) {
         publisher::pin::check(core).map_err(|error| PingError::Asked(error.to_string()))?;

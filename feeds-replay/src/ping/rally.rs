@@ -163,7 +163,7 @@ impl<T: LaneTx, R: LaneRx> Station<T, R> {
     pub(super) fn echo(&mut self, idle: IdleStrategy, clock: Clock, stop: &AtomicBool) -> Echoed {
         let mut heard = Heard { records: Vec::with_capacity(2 * TURN_LINES), lost: 0 };
         let mut echoed = Echoed::default();
-        let off_core = off_core_ns();
+        let (began, off_core) = (clock.now(), off_core_ns());
         // Relaxed: the flag carries nothing but itself.
         while !stop.load(Ordering::Relaxed) {
             let now = clock.now();
@@ -181,7 +181,8 @@ impl<T: LaneTx, R: LaneRx> Station<T, R> {
             }
             idle.idle(work);
         }
-        Echoed { lost: heard.lost, off_core_ns: off_core_since(off_core), ..echoed }
+        let took_ns = u64::try_from(clock.now().since(began)).unwrap_or(0);
+        Echoed { lost: heard.lost, took_ns, off_core_ns: off_core_since(off_core), ..echoed }
     }
 }
 

@@ -47,7 +47,7 @@ pub struct PingReport {
 impl PingReport {
     pub(super) fn new(
         arguments: &PingArguments,
-        cores: Option<(usize, usize)>,
+        (cores, cores_usable): (Option<(usize, usize)>, usize),
         clock: Clock,
         (echo_pid, echoed): (u32, Echoed),
         pinged: &Pinged,
@@ -58,12 +58,16 @@ impl PingReport {
         if cores.is_none() {
             invalid_because.push("oversubscribed: two busy processes have one core to share, and yield to each other".into());
         }
-        for (who, off_core_ns) in [("pinging", pinged.off_core_ns), ("echoing", echoed.off_core_ns)] {
-            if cores.is_some() && off_core_ns * 1000 > pinged.took_ns * OFF_CORE_LIMIT_PER_MILLE {
+        let sides = [
+            ("pinging", pinged.off_core_ns, pinged.took_ns),
+            ("echoing", echoed.off_core_ns, echoed.took_ns),
+        ];
+        for (who, off_core_ns, took_ns) in sides {
+            if cores.is_some() && off_core_ns * 1000 > took_ns * OFF_CORE_LIMIT_PER_MILLE {
                 invalid_because.push(format!(
                     "the scheduler kept the {who} process from its core for {} of {}",
                     duration(off_core_ns),
-                    duration(pinged.took_ns)
+                    duration(took_ns)
                 ));
             }
         }
@@ -95,7 +99,7 @@ impl PingReport {
             check.source,
             check.drift_ppb,
             duration(check.elapsed_ns),
-            machine()
+            machine(cores_usable)
         );
         PingReport {
             transport: arguments.transport,
@@ -161,7 +165,7 @@ impl PingReport {
 }
 
 /// This machine, in a few words.
-fn machine() -> String {
+fn machine(cores_usable: usize) -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
     let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("").trim_start_matches([
@@ -171,7 +175,7 @@ fn machine() -> String {
         || cpuinfo.contains(" hypervisor ");
     format!(
         "{model}, {} usable cores, {}, Linux {}, load average {}",
-        publisher::pin::usable_cores().len(),
+        cores_usable,
         if is_virtual { "virtual machine" } else { "no hypervisor seen" },
         read("/proc/sys/kernel/osrelease").trim(),
         read("/proc/loadavg").split(' ').next().unwrap_or("unknown"),
@@ -199,7 +203,7 @@ mod tests {
 
     fn report(cores: Option<(usize, usize)>, pinged: &Pinged) -> PingReport {
         let arguments = Line::parse_from(["ping", "--transport", "shm"]).ping;
-        PingReport::new(&arguments, cores, Clock::calibrate(), (7, Echoed::default()), pinged, Vec::new())
+        PingReport::new(&arguments, (cores, 2), Clock::calibrate(), (7, Echoed::default()), pinged, Vec::new())
     }
 
     #[test]

@@ -110,7 +110,9 @@ pub(crate) struct Echoed {
     pub(crate) lines: u64,
     /// Lines that its lane named as lost.
     pub(crate) lost: u64,
-    /// How long the scheduler kept it waiting for its core, ns.
+    /// From its first turn to its last, ns.
+    pub(crate) took_ns: u64,
+    /// How long the scheduler kept it waiting for its core meanwhile, ns.
     pub(crate) off_core_ns: u64,
 }
 
