@@ -20,6 +20,7 @@ mod domain;
 mod error;
 mod event;
 mod identifier;
+mod mailbox;
 mod multicast;
 mod queue_pair;
 mod rc;
@@ -43,4 +44,7 @@ pub use queue_pair::{
 pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx, RcRx};
 pub use region::{Region, Rights};
 pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};
-pub use ud::{GRH_LEN, UdFailure, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};
+pub use ud::{
+    GRH_LEN, UdEvent, UdFailure, UdKeeperCounters, UdOptions, UdPeer, UdRx, UdRxCounters, UdRxKeeper, UdSource, UdTx,
+    UdTxCounters, UdTxKeeper, lines_per_packet,
+};
