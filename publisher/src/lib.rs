@@ -11,6 +11,7 @@
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
 //! - [`admission`]: the control channel, for subscribers that ask what there is.
 #![cfg_attr(feature = "rdma", doc = "- [`rdma`]: the RDMA lanes, and what keeps them.")]
+//! - [`devices`]: the RDMA devices of this host, for whoever sets it up.
 //! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
 //!
 //! Left out: recovery. The loop waits for no subscriber and knows of none.
@@ -20,6 +21,7 @@
 pub mod admission;
 pub mod config;
 pub mod date;
+pub mod devices;
 pub mod drive;
 pub mod epoch;
 pub mod feed;

@@ -39,6 +39,7 @@ Examples:
   publisher check-config itch.toml      say what is wrong with a configuration, and what it means
   publisher run itch.toml               publish
   publisher counters itch               what a running publisher has done so far
+  publisher devices                     which RDMA devices this host has, and what they can run
   publisher channels                    which channels this host's shared memory holds
 
 A configuration, with everything that must be said and some that may be:
@@ -97,6 +98,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List this host's RDMA devices, and say which of RoCE v2, InfiniBand and iWARP it can run and what is missing.
+    Devices {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// List the channels in this host's shared memory.
     Channels {
         /// Print them as JSON.
@@ -110,6 +117,7 @@ fn main() -> ExitCode {
         Command::Run { config, epoch, json } => run(&config, epoch.map(Epoch), json),
         Command::CheckConfig { config, json } => check_config(&config, json),
         Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
+        Command::Devices { json } => publisher::devices::command(json).map_err(Failure::from),
         Command::Channels { json } => channels(json),
     };
     match outcome {

@@ -120,8 +120,8 @@ fn both_lanes(lines: u64, percent: &'static str) {
     let mut rc = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
     let (peer, reliable) = connect(&mut rc, &ring, 1 << 15);
     let options = UdOptions { receive_depth: 1024, ..ud_options(THERE, group) };
-    let unreliable = UdRx::open(&options, CHANNEL).expect("a receiver there");
-    let mut ud = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+    let (unreliable, _keeper) = UdRx::open(&options, CHANNEL).expect("a receiver there");
+    let (mut ud, _keeper) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
     let mut reliable = Subscriber::new(reliable);
     let mut unreliable = Subscriber::new(unreliable);
     // The first lines tell both where the stream begins; then the wire goes bad.

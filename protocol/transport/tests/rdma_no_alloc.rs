@@ -64,9 +64,9 @@ fn the_loops_allocate_nothing() {
     // One of two subscribers dies on the way: that allocates nothing either.
     let (_, dead) = connect(&mut rc, &ring, 1 << 14);
     drop(dead);
-    let mut ud = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
-    let mut unreliable = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
-    unreliable.expect(&[ud.source()]);
+    let (mut ud, here) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+    let (mut unreliable, mut there) = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
+    there.expect(vec![here.source()]);
     let (mut seen_rc, mut seen_ud) = (Count::default(), Count::default());
 
     assert!(ALLOCATIONS.get() > 0, "the allocator does not count");

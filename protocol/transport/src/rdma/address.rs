@@ -25,8 +25,8 @@ pub struct Route {
 }
 
 impl Route {
-    /// From `local` to `gid` over Ethernet.
-    pub fn ethernet(local: &LocalPort, gid: Gid, hop_limit: u8) -> Route {
+    /// From `local` to `gid`; over InfiniBand without the LID yet.
+    pub fn to(local: &LocalPort, gid: Gid, hop_limit: u8) -> Route {
         Route { gid, source_index: local.gid.index, hop_limit, lid: 0, service_level: 0, port: local.port.number }
     }
 

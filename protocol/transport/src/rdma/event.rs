@@ -21,8 +21,11 @@ pub enum EventReaction {
     ReopenDevice,
     /// The port is down: nothing goes out until it is up; say so.
     PortDown,
-    /// The port is up, or its addresses changed: look the GID up again, join groups again, rebuild queue pairs.
+    /// The port is up, or the subnet is another: look the port up again, join groups again, rebuild queue pairs.
     RefreshPort,
+    /// An address of the port changed, perhaps one that is not in use: look the GID up again, and if it is not what it was,
+    /// do as for `RefreshPort`.
+    CheckAddress,
 }
 
 macro_rules! events {
@@ -101,7 +104,7 @@ events! {
     SharedReceiveLimit = IBV_EVENT_SRQ_LIMIT_REACHED, Count, Device, "a shared receive queue is low; none is used";
     LastReceive = IBV_EVENT_QP_LAST_WQE_REACHED, Count, QueuePair, "a queue pair took its last shared receive";
     ClientReregister = IBV_EVENT_CLIENT_REREGISTER, RefreshPort, Port, "the subnet manager asks to join again";
-    GidChange = IBV_EVENT_GID_CHANGE, RefreshPort, Port, "a port's GID table changed";
+    GidChange = IBV_EVENT_GID_CHANGE, CheckAddress, Port, "a port's GID table changed";
     WorkQueueFatal = IBV_EVENT_WQ_FATAL, Count, Device, "a work queue failed; none is used";
 }
 
@@ -179,7 +182,7 @@ mod tests {
         }
         assert_eq!(EventKind::ALL.len(), 20);
         assert_eq!(EventKind::from_raw(20), EventKind::Other(20));
-        assert_eq!(EventKind::GidChange.reaction(), EventReaction::RefreshPort);
+        assert_eq!(EventKind::GidChange.reaction(), EventReaction::CheckAddress);
         assert_eq!(EventKind::QueuePairAccess.reaction(), EventReaction::DropPeer);
     }
 }

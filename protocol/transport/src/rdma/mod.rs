@@ -19,16 +19,21 @@ mod device;
 mod domain;
 mod error;
 mod event;
+mod identifier;
+mod mailbox;
 mod multicast;
 mod queue_pair;
 mod rc;
 mod region;
+mod survey;
 mod sys;
 mod ud;
 
 pub use address::{AddressHandle, Route};
 pub use completion::{CompletionQueue, Reaction, Status};
-pub use device::{Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport};
+pub use device::{
+    Device, DeviceLimits, Fabric, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport,
+};
 pub use domain::Domain;
 pub use error::RdmaError;
 pub use event::{AsyncEvent, EventKind, EventReaction};
@@ -38,4 +43,8 @@ pub use queue_pair::{
 };
 pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx, RcRx};
 pub use region::{Region, Rights};
-pub use ud::{GRH_LEN, UdFailure, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};
+pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};
+pub use ud::{
+    GRH_LEN, UdEvent, UdFailure, UdKeeperCounters, UdOptions, UdPeer, UdRx, UdRxCounters, UdRxKeeper, UdSource, UdTx,
+    UdTxCounters, UdTxKeeper, lines_per_packet,
+};

@@ -273,6 +273,7 @@ impl QueuePair {
         let mut attributes = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_INIT,
             port_num: local.port.number,
+            pkey_index: local.pkey_index,
             qkey,
             ..sys::ibv_qp_attr::default()
         };
@@ -305,7 +306,7 @@ impl QueuePair {
     /// # Errors
     /// [`RdmaError::System`].
     pub fn connect_rc(&self, local: &LocalPort, first_packet: u32, peer: &RcEndpoint) -> Result<(), RdmaError> {
-        let mut route = Route::ethernet(local, peer.gid, 64);
+        let mut route = Route::to(local, peer.gid, 64);
         route.lid = peer.lid;
         let mut attributes = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_RTR,
