@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use feeds_replay::generate::{GenerateOptions, GenerateSummary, Generator};
+use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, Spec, Transport};
@@ -37,6 +38,8 @@ Examples:
       flat out
   feeds-replay generate day.itch --messages 10000000 --symbols 500
       a day to try things on, for whoever has no capture
+  feeds-replay ping --transport shm
+      one update there and back at a time, to set beside perftest
 
 Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every \
 line published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
@@ -54,10 +57,12 @@ enum Command {
     Replay(Replay),
     /// Write a generated market day as an ITCH capture.
     Generate(Generate),
+    /// Send one update at a time there and back between two processes, and show the round trip's times.
+    Ping(PingArguments),
     /// What the processes of a run are started with.
     #[command(hide = true)]
     Role {
-        /// publisher or subscriber
+        /// publisher, subscriber or echo
         role: String,
         /// JSON
         spec: String,
@@ -175,6 +180,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
         Command::Generate(generate) => run_generate(&generate).map(|()| true),
+        Command::Ping(arguments) => run_ping(&arguments),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
@@ -275,6 +281,10 @@ fn run_generate(arguments: &Generate) -> Result<(), Failure> {
         println!("it has no date: replay it with --date none, or a date of your choice");
     }
     Ok(())
+}
+
+fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
+    Ok(ping::command(arguments, &stop_flag()?)?)
 }
 
 /// Writes the day, and shows how far it is.

@@ -41,11 +41,15 @@ const DIGEST_EVERY: u32 = 64;
 /// The channel's number; the group and the port already keep runs apart.
 const CHANNEL: ChannelId = ChannelId::new(1);
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the child that `role` names to its end, and says its report on standard output. Returns whether it could do its
 /// work.
 pub fn run(role: &str, spec: &str) -> bool {
+    if role == "echo" {
+        let outcome = crate::ping::echo(spec);
+        return outcome.map_err(|error| say(&Report::Failed(error.to_string()))).is_ok();
+    }
     let outcome = serde_json::from_str::<Spec>(spec).map_err(Failure::from).and_then(|spec| match role {
         "publisher" => publish(&spec).map(Report::Publisher),
         "subscriber" => subscribe(&spec).map(Report::Subscriber),
@@ -58,7 +62,7 @@ pub fn run(role: &str, spec: &str) -> bool {
     say(&report).is_ok() && fine
 }
 
-fn say(what: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn say(what: &impl Serialize) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, what)?;
     out.write_all(b"\n")?;
@@ -66,7 +70,7 @@ fn say(what: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
+pub(crate) fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
         return Err("the parent process went away before the run began".into());
@@ -78,7 +82,7 @@ fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
 ///
 /// Ctrl-C reaches every process of the terminal, and means the parent: it stops the publisher, whose end of stream then
 /// stops the subscriber. A subscriber that stopped by itself would leave lines behind that nobody could account for.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
     // A flag that nobody reads: the signal does nothing.
@@ -86,7 +90,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn stop_with_parent(stop: &Arc<AtomicBool>) {
+pub(crate) fn stop_with_parent(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
         let mut line = String::new();

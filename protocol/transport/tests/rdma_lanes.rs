@@ -9,8 +9,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use protocol::line::Stamp;
-use protocol::record::{ChannelId, Lane};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::record::ChannelId;
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use rdma_support::*;
 use transport::rdma::*;
@@ -45,7 +45,7 @@ impl RunSink for Seen {
         self.positions.push(position);
     }
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         panic!("{count} lines from {first} are lost: {cause:?}");
     }
 }

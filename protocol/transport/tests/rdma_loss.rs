@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::Lane;
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use rdma_support::*;
 use transport::rdma::{RcRingTx, UdOptions, UdRx, UdTx};
@@ -55,7 +56,7 @@ struct Account {
 }
 
 impl Delivery for Account {
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         assert_eq!(first, stamp(self.next), "out of order");
         for (i, line) in lines.iter().enumerate() {
             let at = first.plus(i as u64);
@@ -81,7 +82,7 @@ impl Delivery for Account {
     }
 
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
 
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));

@@ -8,8 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use protocol::line::Stamp;
-use protocol::record::Lane;
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use rdma_support::*;
 use transport::rdma::{RcOptions, RcRingTx, UdRx, UdTx};
 use transport::{LaneRx, LaneTx};
@@ -52,7 +51,7 @@ impl RunSink for Count {
     fn on_position(&mut self, _: Position) {
         self.positions += 1;
     }
-    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {}
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {}
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::line::{LINE_LEN, Line, Stamp};
 use protocol::record::{InstrumentId, Kind, Lane, Record};
-use protocol::run::RunSink;
+use protocol::run::{Carrier, LanePath, RunSink};
 use protocol::time::Nanos;
 
 use super::completion::{Completion, CompletionQueue, Reaction, Status};
@@ -133,7 +133,8 @@ impl RcRing {
         let shape = RingShape::new(first.epoch(), first.sequence(), self.lines);
         let shape = shape.unwrap_or_else(|| panic!("no ring of {} lines begins with {first}", self.lines));
         let memory = self.memory.clone();
-        RingReader::new(memory, shape, lane, StartAt::At(first.sequence()), hedge_ns).watching_its_place()
+        RingReader::new(memory, shape, LanePath::new(lane, Carrier::RdmaRc), StartAt::At(first.sequence()), hedge_ns)
+            .watching_its_place()
     }
 
     /// The ring with its reader, as a lane: see [`reader`](RcRing::reader).

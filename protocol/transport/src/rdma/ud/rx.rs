@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use protocol::packet::Refused;
 use protocol::record::ChannelId;
-use protocol::run::RunSink;
+use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 
 use super::super::completion::{Completion, CompletionQueue};
@@ -355,7 +355,7 @@ impl LaneRx for UdRx {
                 counters.foreign += 1;
                 continue;
             }
-            match hand_up(packet, self.channel, true, sink) {
+            match hand_up(packet, self.channel, true, Carrier::RdmaUd, sink) {
                 Ok(0) => counters.heartbeats += 1,
                 Ok(count) => {
                     counters.packets += 1;
