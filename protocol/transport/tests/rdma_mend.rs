@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use protocol::line::Stamp;
-use protocol::record::Lane;
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use rdma_support::ud::{FarEnd, Pair, resources, run};
 use rdma_support::*;
 use transport::rdma::*;
@@ -195,7 +194,7 @@ impl RunSink for Count {
         self.lines += run.lines.len() as u64;
     }
     fn on_position(&mut self, _: Position) {}
-    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {}
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {}
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
-use protocol::record::Lane;
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use transport::rdma::{UdEvent, UdOptions, UdRx, UdRxKeeper, UdTx, UdTxKeeper};
 use transport::ring::RingWriter;
@@ -29,7 +29,7 @@ impl Account {
 }
 
 impl Delivery for Account {
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         assert_eq!(first, stamp(self.next), "out of order");
         for (i, line) in lines.iter().enumerate() {
             let at = first.plus(i as u64);
@@ -54,8 +54,8 @@ impl Delivery for Account {
         panic!("epoch {from:?} to {to:?}");
     }
 
-    fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_publish_time(&mut self, _: LanePath, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));
     }
