@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::error::RdmaError;
 use super::identifier::{Bound, Identifier, PortSpace};
+use super::seam;
 use super::sys;
 
 /// A port's address, 16 bytes as IPv6 has them; on RoCE v2 over IPv4 the address is mapped (`::ffff:10.0.0.1`).
@@ -92,6 +93,25 @@ pub enum LinkLayer {
     Unspecified,
 }
 
+impl LinkLayer {
+    fn from_raw(raw: u8) -> LinkLayer {
+        match u32::from(raw) {
+            sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
+            sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            _ => LinkLayer::Unspecified,
+        }
+    }
+
+    pub(super) fn raw(self) -> u8 {
+        let raw = match self {
+            LinkLayer::InfiniBand => sys::IBV_LINK_LAYER_INFINIBAND,
+            LinkLayer::Ethernet => sys::IBV_LINK_LAYER_ETHERNET,
+            LinkLayer::Unspecified => sys::IBV_LINK_LAYER_UNSPECIFIED,
+        };
+        raw as u8
+    }
+}
+
 /// The transport that a device speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Transport {
@@ -130,6 +150,18 @@ impl PortState {
             IBV_PORT_ACTIVE => PortState::Active,
             IBV_PORT_ACTIVE_DEFER => PortState::ActiveDefer,
             _ => PortState::Nop,
+        }
+    }
+
+    pub(super) fn raw(self) -> sys::ibv_port_state::Type {
+        use sys::ibv_port_state::*;
+        match self {
+            PortState::Nop => IBV_PORT_NOP,
+            PortState::Down => IBV_PORT_DOWN,
+            PortState::Initialising => IBV_PORT_INIT,
+            PortState::Armed => IBV_PORT_ARMED,
+            PortState::Active => IBV_PORT_ACTIVE,
+            PortState::ActiveDefer => IBV_PORT_ACTIVE_DEFER,
         }
     }
 
@@ -205,6 +237,7 @@ unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
+        seam::closing(self.raw.as_ptr());
         // SAFETY: opened in `Device::open_raw`, closed once; whatever was made from it keeps a clone of the `Device`.
         unsafe { sys::ibv_close_device(self.raw.as_ptr()) };
     }
@@ -287,6 +320,8 @@ impl Device {
         // SAFETY: `raw` is from a list that is still alive.
         let (context, transport) = unsafe { (sys::ibv_open_device(raw), (*raw).transport_type) };
         let Some(context) = NonNull::new(context) else { return Err(RdmaError::last(&name, "open the device", NEXT)) };
+        // SAFETY: the context was just opened, and is nobody else's yet.
+        unsafe { seam::opened(&name, context.as_ptr()) };
         let mut attributes = sys::ibv_device_attr::default();
         // SAFETY: the context was just opened; ibv_query_device fills the structure that it is given.
         let code = unsafe { sys::ibv_query_device(context.as_ptr(), &mut attributes) };
@@ -340,20 +375,15 @@ impl Device {
     /// [`RdmaError::System`] if there is no such port, or the device is gone.
     pub fn port(&self, number: u8) -> Result<Port, RdmaError> {
         let mut attributes = sys::ibv_port_attr::default();
-        // SAFETY: the context is open; the exported function fills a structure that is no longer than this one, which is
-        // all zeroes where it does not reach (the header's inline function does the same for such providers).
-        let code = unsafe { sys::ibv_query_port(self.raw(), number, (&raw mut attributes).cast()) };
+        // SAFETY: the context is open.
+        let code = unsafe { sys::ibv_query_port(self.raw(), number, &mut attributes) };
         if code != 0 {
             return Err(RdmaError::code(self.name(), "read a port's state", code, "see `rdma link` for its ports"));
         }
         Ok(Port {
             number,
             state: PortState::from_raw(attributes.state),
-            link_layer: match u32::from(attributes.link_layer) {
-                sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
-                sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
-                _ => LinkLayer::Unspecified,
-            },
+            link_layer: LinkLayer::from_raw(attributes.link_layer),
             active_mtu: mtu_bytes(attributes.active_mtu),
             max_mtu: mtu_bytes(attributes.max_mtu),
             lid: attributes.lid,
@@ -385,9 +415,8 @@ impl Device {
             }
             let mut entry = sys::ibv_gid_entry::default();
             let (port, place) = (u32::from(port), u32::from(index));
-            // SAFETY: the context is open; the function fills the entry, whose size it is told. An empty place is an
-            // error (ENODATA).
-            let code = unsafe { sys::_ibv_query_gid_ex(self.raw(), port, place, &mut entry, 0, size_of_val(&entry)) };
+            // SAFETY: the context is open. An empty place is an error (ENODATA).
+            let code = unsafe { sys::ibv_query_gid_ex(self.raw(), port, place, &mut entry) };
             if code != 0 {
                 continue;
             }

@@ -50,6 +50,14 @@ macro_rules! events {
                 }
             }
 
+            /// The number that verbs give it.
+            pub const fn raw(self) -> u32 {
+                match self {
+                    $(EventKind::$name => sys::$raw,)*
+                    EventKind::Other(raw) => raw,
+                }
+            }
+
             /// What it asks for.
             pub const fn reaction(self) -> EventReaction {
                 match self {
@@ -66,7 +74,8 @@ macro_rules! events {
                 }
             }
 
-            const fn about(self) -> About {
+            /// What it is about.
+            pub const fn about(self) -> About {
                 match self {
                     $(EventKind::$name => About::$about,)*
                     EventKind::Other(_) => About::Device,
@@ -76,10 +85,12 @@ macro_rules! events {
     };
 }
 
-/// Which member of an event's union means something.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum About {
+/// What an event is about: which member of its union means something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// A queue pair.
     QueuePair,
+    /// A port.
     Port,
     /// The device, or a queue that we have none of, or one that the event's number does not tell apart.
     Device,
@@ -147,7 +158,7 @@ impl Device {
         // SAFETY: an event is numbers and pointers, for which all zeroes is a value.
         let mut event: sys::ibv_async_event = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the call fills the event, or fails with EAGAIN because the descriptor does not wait.
-        if unsafe { sys::ibv_get_async_event(self.raw(), &mut event) } != 0 {
+        if unsafe { sys::get_async_event(self.raw(), &mut event) } != 0 {
             let error = RdmaError::last(self.name(), "read an asynchronous event", NEXT);
             let RdmaError::System { source, .. } = &error else { return Err(error) };
             return match source.raw_os_error() {
@@ -165,8 +176,8 @@ impl Device {
                 About::Device => (None, None),
             }
         };
-        // SAFETY: the event came from ibv_get_async_event and is acknowledged once.
-        unsafe { sys::ibv_ack_async_event(&mut event) };
+        // SAFETY: the event is from the call above, and acknowledged once.
+        unsafe { sys::ack_async_event(self.raw(), &mut event) };
         Ok(Some(AsyncEvent { kind, queue_pair, port }))
     }
 }

@@ -25,6 +25,7 @@ mod multicast;
 mod queue_pair;
 mod rc;
 mod region;
+pub mod seam;
 mod survey;
 mod sys;
 mod ud;
@@ -36,7 +37,7 @@ pub use device::{
 };
 pub use domain::Domain;
 pub use error::RdmaError;
-pub use event::{AsyncEvent, EventKind, EventReaction};
+pub use event::{About, AsyncEvent, EventKind, EventReaction};
 pub use multicast::{GroupAddress, MulticastMembership};
 pub use queue_pair::{
     BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcEndpoint, RemoteRights, Service, UD_INLINE,

@@ -13,6 +13,7 @@ use super::device::{Gid, LocalPort};
 use super::error::RdmaError;
 use super::identifier::{Identifier, PortSpace, socket_address};
 use super::queue_pair::QueuePair;
+use super::seam;
 use super::sys::{self, cm};
 
 /// How long a join may take: 2 to 17 ms over RoCE, round trips to the subnet manager over InfiniBand.
@@ -35,7 +36,7 @@ pub struct GroupAddress {
 
 impl Identifier {
     /// The next thing that librdmacm says, waiting for it at most so long.
-    fn said(&self, wait: Duration) -> io::Result<Option<Said>> {
+    fn said(&self, device: &str, wait: Duration) -> io::Result<Option<Said>> {
         // SAFETY: the channel is live; its descriptor is fixed.
         let descriptor = unsafe { (*self.channel()).fd };
         let mut ready = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
@@ -54,15 +55,20 @@ impl Identifier {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the event is valid until it is acknowledged; its kind says that `ud` is the member that is set.
-        let (kind, status, address) = unsafe {
+        let (kind, status, answer) = unsafe {
             let it = &*event;
-            let address = (it.event == cm::RDMA_CM_EVENT_MULTICAST_JOIN).then(|| joined_address(it.param.ud.as_ref()));
-            (it.event, it.status, address)
+            let answer = (it.event == cm::RDMA_CM_EVENT_MULTICAST_JOIN).then(|| {
+                let answer = it.param.ud.as_ref();
+                (answer.ah_attr, answer.qp_num, answer.qkey)
+            });
+            (it.event, it.status, answer)
         };
         // SAFETY: from rdma_get_cm_event, acknowledged once.
         unsafe { cm::rdma_ack_cm_event(event) };
-        Ok(Some(match (kind, address) {
-            (cm::RDMA_CM_EVENT_MULTICAST_JOIN, Some(address)) if status == 0 => Said::Joined(address),
+        Ok(Some(match (kind, answer) {
+            (cm::RDMA_CM_EVENT_MULTICAST_JOIN, Some(answer)) if status == 0 => {
+                Said::Joined(joined_address(seam::join_answer(device, answer)))
+            }
             (cm::RDMA_CM_EVENT_MULTICAST_JOIN | cm::RDMA_CM_EVENT_MULTICAST_ERROR, _) => {
                 Said::Lost(io::Error::from_raw_os_error(status.abs()))
             }
@@ -132,7 +138,7 @@ impl MulticastJoin {
 
     fn wait(&mut self, wait: Duration) -> Result<Option<MulticastMembership>, RdmaError> {
         let identifier = self.identifier.as_ref().expect("asked for once more");
-        match identifier.said(wait).map_err(|source| self.failed("join", source))? {
+        match identifier.said(&self.device, wait).map_err(|source| self.failed("join", source))? {
             None | Some(Said::Else) => Ok(None),
             Some(Said::Lost(source)) => Err(self.failed("join", source)),
             Some(Said::Joined(address)) => {
@@ -219,7 +225,7 @@ impl MulticastMembership {
     /// Whether librdmacm says that the group is to be joined anew. A system call; never waits.
     pub(super) fn is_lost(&self) -> bool {
         loop {
-            match self.identifier.said(Duration::ZERO) {
+            match self.identifier.said("", Duration::ZERO) {
                 Ok(None) => return false,
                 Ok(Some(Said::Lost(_))) | Err(_) => return true,
                 Ok(Some(_)) => {}
@@ -245,9 +251,8 @@ impl Drop for MulticastMembership {
     }
 }
 
-/// What a group is called, from the answer to a join.
-fn joined_address(parameters: &cm::rdma_ud_param) -> GroupAddress {
-    let attributes = &parameters.ah_attr;
+/// What a group is called, from the answer to a join: the way there, the queue pair, the Q_Key.
+fn joined_address((attributes, queue_pair, qkey): (sys::ibv_ah_attr, u32, u32)) -> GroupAddress {
     // SAFETY: both members of the union are sixteen bytes, any of which are a value.
     let gid = Gid(unsafe { attributes.grh.dgid.raw });
     let route = Route {
@@ -256,7 +261,10 @@ fn joined_address(parameters: &cm::rdma_ud_param) -> GroupAddress {
         hop_limit: attributes.grh.hop_limit,
         lid: attributes.dlid,
         service_level: attributes.sl,
+        static_rate: attributes.static_rate,
+        traffic_class: attributes.grh.traffic_class,
+        flow_label: attributes.grh.flow_label,
         port: attributes.port_num,
     };
-    GroupAddress { gid, lid: attributes.dlid, queue_pair: parameters.qp_num, qkey: parameters.qkey, route }
+    GroupAddress { gid, lid: attributes.dlid, queue_pair, qkey, route }
 }
