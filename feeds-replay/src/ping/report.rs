@@ -51,17 +51,14 @@ impl PingReport {
         clock: Clock,
         (echo_pid, echoed): (u32, Echoed),
         pinged: &Pinged,
-        mut notes: Vec<String>,
     ) -> PingReport {
         let round_trip = Times::of(&pinged.round_trips);
-        let mut invalid_because = Vec::new();
+        let (mut invalid_because, mut notes) = (Vec::new(), Vec::new());
         if cores.is_none() {
-            invalid_because.push("oversubscribed: two busy processes have one core to share, and yield to each other".into());
+            invalid_because
+                .push("oversubscribed: two busy processes have one core to share, and yield to each other".into());
         }
-        let sides = [
-            ("pinging", pinged.off_core_ns, pinged.took_ns),
-            ("echoing", echoed.off_core_ns, echoed.took_ns),
-        ];
+        let sides = [("pinging", pinged.off_core_ns, pinged.took_ns), ("echoing", echoed.off_core_ns, echoed.took_ns)];
         for (who, off_core_ns, took_ns) in sides {
             if cores.is_some() && off_core_ns * 1000 > took_ns * OFF_CORE_LIMIT_PER_MILLE {
                 invalid_because.push(format!(
@@ -168,9 +165,11 @@ impl PingReport {
 fn machine(cores_usable: usize) -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("").trim_start_matches([
-        '\t', ' ', ':',
-    ]);
+    let model = cpuinfo
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .unwrap_or("")
+        .trim_start_matches(['\t', ' ', ':']);
     let is_virtual = cpuinfo.lines().any(|line| line.starts_with("flags") && line.ends_with(" hypervisor"))
         || cpuinfo.contains(" hypervisor ");
     format!(
@@ -203,14 +202,17 @@ mod tests {
 
     fn report(cores: Option<(usize, usize)>, pinged: &Pinged) -> PingReport {
         let arguments = Line::parse_from(["ping", "--transport", "shm"]).ping;
-        PingReport::new(&arguments, (cores, 2), Clock::calibrate(), (7, Echoed::default()), pinged, Vec::new())
+        PingReport::new(&arguments, (cores, 2), Clock::calibrate(), (7, Echoed::default()), pinged)
     }
 
     #[test]
     fn half_a_round_trip_is_labelled_and_half() {
         let report = report(Some((0, 1)), &pinged(20_000, 0));
         let json = report.json();
-        assert_eq!((json["round_trip_ns"]["p50"].as_u64(), json["half_round_trip_ns"]["p50"].as_u64()), (Some(2_000), Some(1_000)));
+        assert_eq!(
+            (json["round_trip_ns"]["p50"].as_u64(), json["half_round_trip_ns"]["p50"].as_u64()),
+            (Some(2_000), Some(1_000))
+        );
         assert_eq!(json["valid"], true, "{json}");
         let text = report.text();
         for part in ["shm: VALID", "round trip", "half a round trip", "coordinated omission", "ib_write_lat"] {
