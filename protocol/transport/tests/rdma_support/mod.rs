@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod ud;
+
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
