@@ -58,7 +58,7 @@ pub struct PeerCounters {
     pub signalled: u64,
     /// Turns in which the queue was full and the subscriber was skipped.
     pub full_queue: u64,
-    /// Lines never written because the ring had overwritten them before the queue had room.
+    /// Lines never written because the ring had overwritten them, or was about to, before the queue had room.
     pub lines_skipped: u64,
 }
 
@@ -250,10 +250,13 @@ impl Peer {
     /// Writes what this subscriber has not had yet; returns how many lines.
     pub(super) fn write(&mut self, turn: &Turn<'_>, list: &mut SendList) -> usize {
         let (ring, head) = (turn.ring, turn.ring.head());
-        let skipped = ring.oldest().0.saturating_sub(self.cursor.0);
+        let capacity = ring.capacity() as u64;
+        // `verdict` ends what is half the ring behind; what is begun has an eighth of it to be done with.
+        let reach = capacity / 2 - capacity / 8;
+        let oldest = ring.oldest().0.max(head.0.saturating_sub(reach));
+        let skipped = oldest.saturating_sub(self.cursor.0);
         self.counters.lines_skipped += skipped;
         self.cursor = self.cursor.plus(skipped);
-        let capacity = ring.capacity() as u64;
         let remote_capacity = self.offer.lines;
         let limit = turn.write_limit.min((remote_capacity / 16).max(1));
         let mut written = 0;

@@ -36,7 +36,8 @@ pub enum RcTxEvent {
         /// The stamp of the first line that it gets, unless the ring has overwritten that by then.
         first: Stamp,
     },
-    /// It could not be made, or it is over. Its queue pair is destroyed, and its place is free again.
+    /// It could not be made, or it is over. Its queue pair is destroyed, and its place is free again. (On iWARP the kernel
+    /// keeps one whose request was never answered for some seconds more.)
     Dropped {
         /// Which.
         ticket: RcTicket,
@@ -489,10 +490,30 @@ impl RcTxKeeper {
     /// The end of a session whose queue pair is here, or gone.
     fn end(&mut self, place: usize, why: DropReason) {
         let Session { ticket, beat_place, stage, id, .. } = self.sessions.remove(place);
-        drop(stage);
-        drop(id);
+        match stage {
+            Stage::Answer(queue_pair) if self.local.device.transport() == Transport::Iwarp => self.bury(queue_pair, id),
+            stage => {
+                drop(stage);
+                drop(id);
+            }
+        }
         self.free_places.push(beat_place);
         self.events.push_back(RcTxEvent::Dropped { ticket, why });
+    }
+}
+
+impl RcTxKeeper {
+    /// Destroys what still waits for an answer on iWARP. There the kernel lets go of neither queue pair nor identifier until
+    /// the answer has come or its own time is over (`connect_wait` of iw_cm; 10 s on siw), and others must not wait so long.
+    fn bury(&self, queue_pair: QueuePair, id: ConnectionId) {
+        let sources = Arc::clone(&self.sources);
+        let bury = move || {
+            drop(queue_pair);
+            drop(id);
+            drop(sources);
+        };
+        // Without a thread it is done here, which the closure's end does.
+        let _ = std::thread::Builder::new().name("rc-bury".to_owned()).spawn(bury);
     }
 }
 
