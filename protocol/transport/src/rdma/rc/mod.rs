@@ -32,6 +32,8 @@ mod peer;
 mod request;
 mod rx;
 mod rx_keeper;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod tx_keeper;
 
