@@ -2,6 +2,7 @@
 //!
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
 //! - [`backtest`]: a strategy on a file, without a publisher.
+//! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
 //!
@@ -13,6 +14,7 @@
 pub mod backtest;
 pub mod generate;
 pub mod measure;
+pub mod ping;
 pub mod report;
 pub mod roles;
 pub mod run;

@@ -31,6 +31,27 @@ fn the_gid_of_an_address_is_found_by_looking_and_is_not_the_first() {
 }
 
 #[test]
+fn a_survey_names_what_there_is_and_what_is_missing() {
+    let survey = Survey::take();
+    let names: Vec<&str> = survey.devices.iter().map(|device| &device.name[..]).collect();
+    assert_eq!(names, ["rxe0", "rxe1"]);
+    for (device, (address, interface)) in survey.devices.iter().zip([(HERE, "w0"), (THERE, "w1")]) {
+        let found = device.found.as_ref().expect("it opens");
+        assert_eq!((found.transport, found.ports.len()), (Transport::InfiniBand, 1));
+        let port = &found.ports[0];
+        assert_eq!((port.fabric, port.port.active_mtu), (Some(Fabric::RoceV2), 4096));
+        let place = port.port.gids.iter().position(|entry| entry.gid.ipv4() == Some(address)).expect("its GID");
+        assert_eq!(port.port.gids[place].gid_type, GidType::RoceV2);
+        assert_eq!(port.interfaces[place].as_deref(), Some(interface));
+    }
+    let [roce, infiniband, iwarp] = &survey.verdicts()[..] else { panic!("three fabrics") };
+    assert_eq!(roce.ports.iter().flat_map(|port| port.addresses.clone()).collect::<Vec<_>>(), [HERE, THERE]);
+    assert!(roce.missing.is_empty(), "{:?}", roce.missing);
+    assert!(!infiniband.is_usable() && infiniband.missing[0].contains("InfiniBand card"), "{:?}", infiniband.missing);
+    assert!(!iwarp.is_usable() && iwarp.missing[0].contains("siw"), "{:?}", iwarp.missing);
+}
+
+#[test]
 fn an_address_or_a_device_that_is_not_there_is_named_with_those_that_are() {
     let nobody = Ipv4Addr::new(10, 99, 0, 77);
     let text = LocalPort::find(None, nobody).expect_err("nobody has it").to_string();
@@ -56,8 +77,8 @@ fn an_address_or_a_device_that_is_not_there_is_named_with_those_that_are() {
 #[test]
 fn a_ud_sender_gives_nobody_any_rights() {
     let ring = ring(256);
-    let ud = UdTx::open(&ud_options(HERE, fresh_group()), &ring).expect("a sender here");
-    assert_eq!(ud.queue_pair().query().expect("its state").rights, RemoteRights::NONE);
+    let (_ud, keeper) = UdTx::open(&ud_options(HERE, fresh_group()), &ring).expect("a sender here");
+    assert_eq!(keeper.queue_pair().expect("it works").query().expect("its state").rights, RemoteRights::NONE);
 }
 
 #[test]
@@ -65,8 +86,8 @@ fn a_burst_of_datagrams_is_one_doorbell_and_small_ones_go_inline() {
     let mut ring = ring(8192);
     let group = fresh_group();
     let options = UdOptions { receive_depth: 256, ..ud_options(THERE, group) };
-    let mut rx = UdRx::open(&options, CHANNEL).expect("a receiver there");
-    let mut tx = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+    let (mut rx, _keeper) = UdRx::open(&options, CHANNEL).expect("a receiver there");
+    let (mut tx, _keeper) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
     assert_eq!((tx.lines_per_packet(), tx.inline_limit()), (63, UD_INLINE));
     for (lines, packets, doorbells, inline) in [
         (1, 1, 1, 1),
@@ -125,9 +146,9 @@ fn no_datagram_is_longer_than_the_active_mtu() {
         let _mtu = WireMtu::set(wire);
         let group = fresh_group();
         let mut ring = ring(4096);
-        let mut rx = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
-        let mut tx = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
-        assert_eq!((rx.local().port.active_mtu, tx.local().port.active_mtu), (active, active));
+        let (mut rx, there) = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
+        let (mut tx, here) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+        assert_eq!((there.local().port.active_mtu, here.local().port.active_mtu), (active, active));
         assert_eq!(tx.lines_per_packet(), lines);
         // Longer ones would be taken and never come.
         put(&mut ring, 200);
@@ -142,17 +163,18 @@ fn no_datagram_is_longer_than_the_active_mtu() {
 fn datagrams_of_foreign_senders_and_the_own_ones_are_dropped_and_counted() {
     let group = fresh_group();
     let (mut ours, mut theirs) = (ring(1024), ring(1024));
-    let mut tx = UdTx::open(&ud_options(HERE, group), &ours).expect("a sender here");
-    let mut foreign = UdTx::open(&ud_options(HERE, group), &theirs).expect("another one");
-    let mut there = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
-    there.expect(&[tx.source()]);
+    let (mut tx, tx_keeper) = UdTx::open(&ud_options(HERE, group), &ours).expect("a sender here");
+    let (mut foreign, foreign_keeper) = UdTx::open(&ud_options(HERE, group), &theirs).expect("another one");
+    let (mut there, mut there_keeper) = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
+    there_keeper.expect(vec![tx_keeper.source()]);
     // The sender's own port is in the group as well, and the network brings its datagrams back.
-    let mut here = UdRx::open(&ud_options(HERE, group), CHANNEL).expect("a receiver here");
-    here.expect(&[]);
-    here.ignore_own(&[tx.source(), foreign.source()]);
-    let mut other_channel = UdRx::open(&ud_options(THERE, group), ChannelId::new(301)).expect("a receiver there");
+    let (mut here, mut here_keeper) = UdRx::open(&ud_options(HERE, group), CHANNEL).expect("a receiver here");
+    here_keeper.expect(Vec::new());
+    here_keeper.ignore_own(vec![tx_keeper.source(), foreign_keeper.source()]);
+    let (mut other_channel, _keeper) =
+        UdRx::open(&ud_options(THERE, group), ChannelId::new(301)).expect("a receiver there");
     let other_key = UdOptions { qkey: QKEY + 1, ..ud_options(THERE, group) };
-    let mut other_key = UdRx::open(&other_key, CHANNEL).expect("a receiver there");
+    let (mut other_key, _keeper) = UdRx::open(&other_key, CHANNEL).expect("a receiver there");
 
     let mut seen = Seen::default();
     let (mut others, mut echoes) = (Seen::default(), Seen::default());
@@ -195,6 +217,6 @@ fn a_change_of_addresses_is_told_as_an_event_of_its_port() {
         };
         println!("{event:?}");
         assert_eq!(event, AsyncEvent { kind: EventKind::GidChange, queue_pair: None, port: Some(1) });
-        assert_eq!(event.kind.reaction(), EventReaction::RefreshPort);
+        assert_eq!(event.kind.reaction(), EventReaction::CheckAddress);
     }
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::Lane;
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use rdma_support::*;
 use transport::rdma::{UdOptions, UdRx, UdTx};
@@ -27,7 +28,7 @@ struct Account {
 }
 
 impl Delivery for Account {
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         assert_eq!(first, stamp(self.next), "out of order");
         for (i, line) in lines.iter().enumerate() {
             let at = first.plus(i as u64);
@@ -53,7 +54,7 @@ impl Delivery for Account {
     }
 
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
 
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));
@@ -91,8 +92,8 @@ fn both_lanes(lines: u64, percent: &'static str) {
     let mut rc = Publisher::open(&rc_options(), &ring);
     let (ticket, reliable) = rc.connect(1 << 15);
     let options = UdOptions { receive_depth: 1024, ..ud_options(THERE, group) };
-    let unreliable = UdRx::open(&options, CHANNEL).expect("a receiver there");
-    let mut ud = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+    let (unreliable, _keeper) = UdRx::open(&options, CHANNEL).expect("a receiver there");
+    let (mut ud, _keeper) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
     let mut reliable = Subscriber::new(reliable);
     let mut unreliable = Subscriber::new(unreliable);
     // The first lines tell both where the stream begins; then the wire goes bad.

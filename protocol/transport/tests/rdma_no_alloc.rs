@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use protocol::line::Stamp;
-use protocol::record::Lane;
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use rdma_support::*;
 use transport::rdma::{DropReason, Fabric, RcOffer, RcOptions, RcRxKeeper, RcToken, RcTxEvent, RcTxKeeper, UdRx, UdTx};
 use transport::{LaneRx, LaneTx};
@@ -54,7 +53,7 @@ impl RunSink for Count {
     fn on_position(&mut self, _: Position) {
         self.positions += 1;
     }
-    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {}
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {}
 }
 
 #[test]
@@ -68,10 +67,10 @@ fn the_loops_allocate_nothing() {
     let has_datagrams = fabric() != Fabric::Iwarp;
     let group = fresh_group();
     let mut unreliable = has_datagrams.then(|| {
-        let ud = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
-        let mut rx = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
-        rx.expect(&[ud.source()]);
-        (ud, rx)
+        let (ud, here) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+        let (rx, mut there) = UdRx::open(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
+        there.expect(vec![here.source()]);
+        (ud, rx, (here, there))
     });
     let (mut seen_rc, mut seen_ud) = (Count::default(), Count::default());
     let (connected, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -89,7 +88,7 @@ fn the_loops_allocate_nothing() {
             put(&mut ring, 1 + turn % 40);
             rc.flush(&ring, now);
             reliable.poll(now, 1 << 20, &mut seen_rc);
-            if let Some((ud, rx)) = &mut unreliable {
+            if let Some((ud, rx, _)) = &mut unreliable {
                 ud.flush(&ring, now);
                 ud.heartbeat(&ring, now, false);
                 rx.poll(now, 1 << 20, &mut seen_ud);

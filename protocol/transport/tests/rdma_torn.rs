@@ -12,8 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use protocol::line::{Line, Stamp};
-use protocol::record::Lane;
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use rdma_support::*;
 use transport::ring::core::{Word, Words};
 use transport::{LaneRx, LaneTx};
@@ -49,7 +48,7 @@ impl RunSink for Judge {
         assert!(position.next.sequence().0 <= self.next, "{position:?} is beyond what was handed up");
     }
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, _: LossCause) {
         assert_eq!(first, stamp(self.next), "out of order");
         self.lost += count;
         self.next += count;

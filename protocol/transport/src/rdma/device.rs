@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::error::RdmaError;
 use super::identifier::{Bound, Identifier, PortSpace};
+use super::seam;
 use super::sys;
 
 /// A port's address, 16 bytes as IPv6 has them; on RoCE v2 over IPv4 the address is mapped (`::ffff:10.0.0.1`).
@@ -63,6 +64,18 @@ impl GidEntry {
     const NONE: GidEntry =
         GidEntry { gid: Gid([0; 16]), index: 0, gid_type: GidType::Other(u32::MAX), interface_index: 0 };
 
+    /// The name of the network interface behind it, if there is one.
+    pub fn interface(&self) -> Option<String> {
+        if self.interface_index == 0 {
+            return None;
+        }
+        let mut name = [0_u8; libc::IF_NAMESIZE];
+        // SAFETY: the buffer is as long as the call demands; it writes a zero-terminated name, or returns null.
+        let found = unsafe { libc::if_indextoname(self.interface_index, name.as_mut_ptr().cast()) };
+        let name = (!found.is_null()).then(|| CStr::from_bytes_until_nul(&name).ok()).flatten()?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
     /// Whether it is RoCE v2 over IPv4.
     pub fn is_roce_v2_ipv4(&self) -> bool {
         self.gid_type == GidType::RoceV2 && self.gid.ipv4().is_some()
@@ -78,6 +91,25 @@ pub enum LinkLayer {
     Ethernet,
     /// The driver does not say.
     Unspecified,
+}
+
+impl LinkLayer {
+    fn from_raw(raw: u8) -> LinkLayer {
+        match u32::from(raw) {
+            sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
+            sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            _ => LinkLayer::Unspecified,
+        }
+    }
+
+    pub(super) fn raw(self) -> u8 {
+        let raw = match self {
+            LinkLayer::InfiniBand => sys::IBV_LINK_LAYER_INFINIBAND,
+            LinkLayer::Ethernet => sys::IBV_LINK_LAYER_ETHERNET,
+            LinkLayer::Unspecified => sys::IBV_LINK_LAYER_UNSPECIFIED,
+        };
+        raw as u8
+    }
 }
 
 /// The transport that a device speaks.
@@ -118,6 +150,18 @@ impl PortState {
             IBV_PORT_ACTIVE => PortState::Active,
             IBV_PORT_ACTIVE_DEFER => PortState::ActiveDefer,
             _ => PortState::Nop,
+        }
+    }
+
+    pub(super) fn raw(self) -> sys::ibv_port_state::Type {
+        use sys::ibv_port_state::*;
+        match self {
+            PortState::Nop => IBV_PORT_NOP,
+            PortState::Down => IBV_PORT_DOWN,
+            PortState::Initialising => IBV_PORT_INIT,
+            PortState::Armed => IBV_PORT_ARMED,
+            PortState::Active => IBV_PORT_ACTIVE,
+            PortState::ActiveDefer => IBV_PORT_ACTIVE_DEFER,
         }
     }
 
@@ -193,6 +237,7 @@ unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
+        seam::closing(self.raw.as_ptr());
         // SAFETY: opened in `Device::open_raw`, closed once; whatever was made from it keeps a clone of the `Device`.
         unsafe { sys::ibv_close_device(self.raw.as_ptr()) };
     }
@@ -250,6 +295,11 @@ impl Device {
         list.iter().filter_map(|(raw, name)| Device::open_raw(raw, name).ok()).collect()
     }
 
+    /// The names of this host's devices, whether they can be opened or not.
+    pub fn names() -> Vec<String> {
+        DeviceList::get().iter().map(|(_, name)| name).collect()
+    }
+
     /// The device called `name`, such as `mlx5_0` or `rxe0`.
     ///
     /// # Errors
@@ -270,6 +320,8 @@ impl Device {
         // SAFETY: `raw` is from a list that is still alive.
         let (context, transport) = unsafe { (sys::ibv_open_device(raw), (*raw).transport_type) };
         let Some(context) = NonNull::new(context) else { return Err(RdmaError::last(&name, "open the device", NEXT)) };
+        // SAFETY: the context was just opened, and is nobody else's yet.
+        unsafe { seam::opened(&name, context.as_ptr()) };
         let mut attributes = sys::ibv_device_attr::default();
         // SAFETY: the context was just opened; ibv_query_device fills the structure that it is given.
         let code = unsafe { sys::ibv_query_device(context.as_ptr(), &mut attributes) };
@@ -323,20 +375,15 @@ impl Device {
     /// [`RdmaError::System`] if there is no such port, or the device is gone.
     pub fn port(&self, number: u8) -> Result<Port, RdmaError> {
         let mut attributes = sys::ibv_port_attr::default();
-        // SAFETY: the context is open; the exported function fills a structure that is no longer than this one, which is
-        // all zeroes where it does not reach (the header's inline function does the same for such providers).
-        let code = unsafe { sys::ibv_query_port(self.raw(), number, (&raw mut attributes).cast()) };
+        // SAFETY: the context is open.
+        let code = unsafe { sys::ibv_query_port(self.raw(), number, &mut attributes) };
         if code != 0 {
             return Err(RdmaError::code(self.name(), "read a port's state", code, "see `rdma link` for its ports"));
         }
         Ok(Port {
             number,
             state: PortState::from_raw(attributes.state),
-            link_layer: match u32::from(attributes.link_layer) {
-                sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
-                sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
-                _ => LinkLayer::Unspecified,
-            },
+            link_layer: LinkLayer::from_raw(attributes.link_layer),
             active_mtu: mtu_bytes(attributes.active_mtu),
             max_mtu: mtu_bytes(attributes.max_mtu),
             lid: attributes.lid,
@@ -368,9 +415,8 @@ impl Device {
             }
             let mut entry = sys::ibv_gid_entry::default();
             let (port, place) = (u32::from(port), u32::from(index));
-            // SAFETY: the context is open; the function fills the entry, whose size it is told. An empty place is an
-            // error (ENODATA).
-            let code = unsafe { sys::_ibv_query_gid_ex(self.raw(), port, place, &mut entry, 0, size_of_val(&entry)) };
+            // SAFETY: the context is open. An empty place is an error (ENODATA).
+            let code = unsafe { sys::ibv_query_gid_ex(self.raw(), port, place, &mut entry) };
             if code != 0 {
                 continue;
             }
@@ -405,7 +451,7 @@ pub enum Fabric {
 
 impl Fabric {
     /// What a port of a device of that transport runs; `None` if it is of no use here.
-    fn of(transport: Transport, link_layer: LinkLayer) -> Option<Fabric> {
+    pub(super) fn of(transport: Transport, link_layer: LinkLayer) -> Option<Fabric> {
         match (transport, link_layer) {
             (Transport::Iwarp, _) => Some(Fabric::Iwarp),
             (Transport::InfiniBand, LinkLayer::InfiniBand) => Some(Fabric::InfiniBand),
@@ -473,7 +519,7 @@ impl LocalPort {
     }
 
     fn find_reusing(open: Option<&Device>, wanted: Option<&str>, address: Ipv4Addr) -> Result<LocalPort, RdmaError> {
-        let known = DeviceList::get().iter().map(|(_, name)| name).collect::<Vec<_>>();
+        let known = Device::names();
         if known.is_empty() || wanted.is_some_and(|wanted| known.iter().all(|name| name != wanted)) {
             return Err(RdmaError::NoDevice { wanted: wanted.map(str::to_owned), known: names(known.into_iter()) });
         }
@@ -586,6 +632,11 @@ fn mtu_bytes(raw: sys::ibv_mtu) -> usize {
         sys::IBV_MTU_256..=sys::IBV_MTU_4096 => 128 << raw,
         _ => 0,
     }
+}
+
+/// The number of the largest MTU that is at most so many bytes.
+pub(super) fn mtu_raw(bytes: usize) -> sys::ibv_mtu {
+    (sys::IBV_MTU_256..=sys::IBV_MTU_4096).rev().find(|raw| mtu_bytes(*raw) <= bytes).unwrap_or(sys::IBV_MTU_256)
 }
 
 #[cfg(test)]

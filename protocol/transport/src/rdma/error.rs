@@ -101,7 +101,7 @@ pub enum RdmaError {
     },
     /// Not one line fits.
     #[error(
-        "the active MTU of port {port} of {device} is {active}, and a packet of one line takes {needed}: raise the MTU of \
+        "the active MTU of port {port} of {device} is {active}, and a packet takes {needed}: raise the MTU of \
          the network interface (RoCE takes the next lower of 256, 512, 1024, 2048 and 4096, less 64 for its headers)"
     )]
     Mtu {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 
+use super::seam;
 use super::sys::{self, cm};
 
 /// What an identifier is for. Port numbers of the two are apart.
@@ -76,6 +77,7 @@ impl Identifier {
             let Some(verbs) = id.verbs.as_ref() else { return Ok(None) };
             let device = CStr::from_ptr(sys::ibv_get_device_name(verbs.device)).to_string_lossy().into_owned();
             let pkey = u16::from_be(id.route.addr.addr.ibaddr.as_ref().pkey);
+            let pkey = seam::interface_pkey(&device, pkey);
             Ok(Some(Bound { device, port: id.port_num, pkey }))
         }
     }

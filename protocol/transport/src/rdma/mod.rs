@@ -26,6 +26,8 @@ mod multicast;
 mod queue_pair;
 mod rc;
 mod region;
+pub mod seam;
+mod survey;
 mod sys;
 mod ud;
 
@@ -37,7 +39,7 @@ pub use device::{
 };
 pub use domain::Domain;
 pub use error::RdmaError;
-pub use event::{AsyncEvent, EventKind, EventReaction};
+pub use event::{About, AsyncEvent, EventKind, EventReaction};
 pub use multicast::{GroupAddress, MulticastMembership};
 pub use queue_pair::{
     BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcTimers, RemoteRights, Service, UD_INLINE,
@@ -47,4 +49,8 @@ pub use rc::{
     RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxEvent, RcTxKeeper, Refusal,
 };
 pub use region::{Region, Rights};
-pub use ud::{GRH_LEN, UdFailure, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};
+pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};
+pub use ud::{
+    GRH_LEN, UdEvent, UdFailure, UdKeeperCounters, UdOptions, UdPeer, UdRx, UdRxCounters, UdRxKeeper, UdSource, UdTx,
+    UdTxCounters, UdTxKeeper, lines_per_packet,
+};

@@ -68,7 +68,7 @@ pub enum QueuePairState {
 }
 
 impl QueuePairState {
-    fn from_raw(raw: sys::ibv_qp_state::Type) -> QueuePairState {
+    pub(super) fn from_raw(raw: sys::ibv_qp_state::Type) -> QueuePairState {
         use sys::ibv_qp_state::*;
         match raw {
             IBV_QPS_RESET => QueuePairState::Reset,

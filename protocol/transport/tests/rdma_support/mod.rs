@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod ud;
+
 use std::net::Ipv4Addr;
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::rdma::{
     DropReason, Fabric, LocalPort, RcOffer, RcOptions, RcRingTx, RcRx, RcRxEvent, RcRxKeeper, RcRxOptions, RcTicket,
@@ -94,7 +96,7 @@ impl RunSink for Seen {
         self.positions.push(position);
     }
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         panic!("{count} lines from {first} are lost: {cause:?}");
     }
 }
@@ -128,7 +130,7 @@ impl RunSink for Losses {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, _: LossCause) {
         assert!(first.sequence().0 >= self.next, "{first} after {}", self.next);
         self.next = first.sequence().0 + count;
         self.lost += count;

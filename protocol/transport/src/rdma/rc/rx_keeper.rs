@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 
 use super::request::{RcOffer, RcToken, Refusal, Request};
@@ -360,7 +361,8 @@ impl RcRxKeeper {
         let shape = RingShape::new(first.epoch(), first.sequence(), self.options.lines);
         let shape = shape.unwrap_or_else(|| panic!("no ring of {} lines begins with {first}", self.options.lines));
         let start = StartAt::At(first.sequence());
-        let reader = RingReader::new(ring.memory.clone(), shape, self.lane, start, self.options.hedge_ns);
+        let path = LanePath::new(self.lane, Carrier::RdmaRc);
+        let reader = RingReader::new(ring.memory.clone(), shape, path, start, self.options.hedge_ns);
         // Where the hot half is gone, the reader goes too.
         if self.to_hot.post(Box::new(reader.watching_its_place())).is_ok() {
             self.rings_out += 1;
@@ -415,7 +417,9 @@ impl RcRxKeeper {
                 self.say(RcRxEvent::Device(event));
             }
             // Each offer looks the port up again.
-            EventReaction::PortDown | EventReaction::RefreshPort => self.say(RcRxEvent::Device(event)),
+            EventReaction::PortDown | EventReaction::RefreshPort | EventReaction::CheckAddress => {
+                self.say(RcRxEvent::Device(event))
+            }
             EventReaction::Count => {}
         }
     }

@@ -460,7 +460,7 @@ impl RcTxKeeper {
                 self.say(event);
             }
             // Connections look the port up themselves, each time.
-            EventReaction::PortDown | EventReaction::RefreshPort => self.say(event),
+            EventReaction::PortDown | EventReaction::RefreshPort | EventReaction::CheckAddress => self.say(event),
             EventReaction::Count => {}
         }
     }
