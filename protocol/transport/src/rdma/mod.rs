@@ -46,7 +46,7 @@ pub use queue_pair::{
 };
 pub use rc::{
     DropReason, LostReason, PeerCounters, PeerFailure, RcOffer, RcOptions, RcRingTx, RcRx, RcRxCounters, RcRxEvent,
-    RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxEvent, RcTxKeeper, Refusal,
+    RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxCounters, RcTxEvent, RcTxKeeper, Refusal,
 };
 pub use region::{Region, Rights};
 pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};

@@ -42,7 +42,7 @@ pub use request::{RcOffer, RcToken, Refusal};
 pub use rx::RcRx;
 pub use rx_keeper::{LostReason, RcRxCounters, RcRxEvent, RcRxKeeper, RcRxOptions};
 pub use tx::{RcOptions, RcRingTx, RcTicket};
-pub use tx_keeper::{DropReason, RcTxEvent, RcTxKeeper};
+pub use tx_keeper::{DropReason, RcTxCounters, RcTxEvent, RcTxKeeper};
 
 /// Bytes before place 0 of a ring.
 const LATEST_LEN: u64 = 128;

@@ -74,7 +74,8 @@ pub enum RcRxEvent {
         /// Why.
         why: LostReason,
     },
-    /// The port or the device said something that no connection answers for.
+    /// The port or the device said something that no connection answers for. If the device, or a completion queue, failed,
+    /// the offer is withdrawn; the next one opens the device again.
     Device(AsyncEvent),
 }
 
@@ -163,6 +164,8 @@ pub struct RcRxKeeper {
     /// Rings that were given to the hot half and have not come back.
     rings_out: usize,
     local: LocalPort,
+    /// It failed, and is opened again with the next offer.
+    is_device_lost: bool,
     options: RcRxOptions,
     channel: ChannelId,
     lane: Lane,
@@ -192,6 +195,7 @@ impl RcRxKeeper {
             from_hot,
             rings_out: 0,
             local,
+            is_device_lost: false,
             options: options.clone(),
             channel,
             lane,
@@ -208,7 +212,12 @@ impl RcRxKeeper {
     /// [`RdmaError`]: a port that is down, memory that may not be locked, no more of something on the device.
     pub fn offer(&mut self) -> Result<RcOffer, RdmaError> {
         self.offered = None;
-        self.local = self.local.look_again()?;
+        self.local = if self.is_device_lost {
+            LocalPort::find(self.options.device.as_deref(), self.options.address)?
+        } else {
+            self.local.look_again()?
+        };
+        self.is_device_lost = false;
         let ring = Ring::new(&self.local, self.options.lines)?;
         let listen = || {
             let listener = ConnectionId::new(&self.events_of_connections)?;
@@ -414,6 +423,7 @@ impl RcRxKeeper {
                     self.lose(LostReason::Device(event.kind));
                 }
                 self.offered = None;
+                self.is_device_lost = true;
                 self.say(RcRxEvent::Device(event));
             }
             // Each offer looks the port up again.
