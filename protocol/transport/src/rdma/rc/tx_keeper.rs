@@ -429,6 +429,8 @@ impl RcTxKeeper {
             (News::RouteFound, Stage::Route) => self.ask(place),
             (News::Answered, Stage::Answer(_)) => self.take_answer(place, true),
             (News::Established, Stage::Answer(_)) => self.take_answer(place, false),
+            // The subscriber let go before it had seen that its agreement was confirmed.
+            (News::Rejected { .. }, Stage::Writing | Stage::Leaving(_)) => Err(DropReason::Disconnected),
             (News::Rejected { reason, private }, _) => Err(match Refusal::read(private.bytes()) {
                 Some(refusal) => DropReason::Refused(refusal),
                 None => DropReason::Rejected { reason },
