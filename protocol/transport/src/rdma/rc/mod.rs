@@ -44,6 +44,8 @@ pub use rx_keeper::{LostReason, RcRxCounters, RcRxEvent, RcRxKeeper, RcRxOptions
 pub use tx::{RcOptions, RcRingTx, RcTicket};
 pub use tx_keeper::{DropReason, RcTxCounters, RcTxEvent, RcTxKeeper};
 
+/// Events of connections that a keeper takes in one turn: whoever asks and asks does not keep it from the rest.
+const EVENTS_PER_TURN: usize = 64;
 /// Bytes before place 0 of a ring.
 const LATEST_LEN: u64 = 128;
 

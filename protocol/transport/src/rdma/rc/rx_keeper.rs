@@ -11,9 +11,9 @@ use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 
 use super::request::{RcOffer, RcToken, Refusal, Request};
-use super::ring_len;
 use super::rx::RcRx;
 use super::tx_keeper::no_channel;
+use super::{EVENTS_PER_TURN, ring_len};
 use crate::memory::{Mapping, PAGE_LEN, RingMemory};
 use crate::rdma::completion::CompletionQueue;
 use crate::rdma::connection::{ConnectionEvent, ConnectionId, EventChannel, News, PrivateData};
@@ -257,7 +257,8 @@ impl RcRxKeeper {
             self.rings_out -= 1;
             drop(reader);
         }
-        while let Ok(Some(event)) = self.events_of_connections.next() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Ok(Some(event)) = self.events_of_connections.next() else { break };
             work += 1;
             self.on_connection_event(event);
         }

@@ -47,7 +47,8 @@ pub struct RcOptions {
     /// [`heartbeat`](LaneTx::heartbeat) asks for in between is left out, but for the end of the session. `None`: whenever
     /// that asks for it, and at no other time.
     pub heartbeat_interval_ns: Option<u64>,
-    /// How long connecting may take. librdmacm's own limits are many seconds.
+    /// How long connecting may take. librdmacm's own limits are many seconds: a request that is lost on the way is sent again
+    /// after four, so on a bad wire it is better to give up and have another offer.
     pub connect_limit_ns: u64,
     /// When an unanswered packet is sent again, and how often.
     pub timers: RcTimers,
@@ -196,9 +197,9 @@ impl RcRingTx {
             return Err(limit("the number of subscribers", options.max_peers, allowed));
         }
         let sources = Arc::new(Sources::new(options, &local, ring.memory(), ring.head())?);
-        // A subscriber is taken in once and let go at most once, and its place is free again only when it is back; and so
-        // are sources.
-        let (to_hot, inbox) = mailbox(2 * options.max_peers + 1);
+        // A subscriber is taken in once and let go at most once, and its place is free again only when it is back; which it
+        // may be, having failed, before the hot half reads that it is to go. And sources.
+        let (to_hot, inbox) = mailbox(3 * options.max_peers + 1);
         let (outbox, from_hot) = mailbox(options.max_peers + 1);
         let keeper = RcTxKeeper::new(options, local, ring, Arc::clone(&sources), to_hot, from_hot)?;
         let lane = RcRingTx {

@@ -11,6 +11,7 @@ use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
 use zerocopy::IntoBytes;
 
+use super::EVENTS_PER_TURN;
 use super::peer::{Peer, PeerFailure};
 use super::request::{RcOffer, RcToken, Refusal, Request};
 use super::tx::{FromHot, RcOptions, RcTicket, Sources, ToHot};
@@ -270,7 +271,8 @@ impl RcTxKeeper {
                 FromHot::Sources(before) => drop(before),
             }
         }
-        while let Some(event) = self.next_connection_event() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.next_connection_event() else { break };
             work += 1;
             self.on_connection_event(event);
         }
