@@ -54,7 +54,7 @@ impl Delivery for Account {
         panic!("epoch {from:?} to {to:?}");
     }
 
-    fn on_publish_time(&mut self, _: LanePath, _: Nanos) {}
+    fn on_publish_time(&mut self, _: protocol::record::Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));
