@@ -289,6 +289,10 @@ impl<S: Side> Core<S> {
 
     /// Sends an order to the hot half, behind those that wait already.
     pub(super) fn order(&mut self, order: Order<Gear<S>, Sources<S>>) {
+        if matches!(order, Order::Sources(_)) {
+            // Only the last word counts, and so what waits stays bounded.
+            self.unposted.retain(|waiting| !matches!(waiting, Order::Sources(_)));
+        }
         self.unposted.push_back(order);
         self.post();
     }
