@@ -111,7 +111,8 @@ pub fn run(
     // The publisher first: a subscriber looks for the ring when it starts, and is attached before it says that it is ready.
     let mut publisher = Process::start("publisher", spec)?;
     let published = publisher.hear_ready(stop)?;
-    let mut subscriber = Process::start("subscriber", spec)?;
+    let told = Spec { control: published.control.clone(), ..spec.clone() };
+    let mut subscriber = Process::start("subscriber", &told)?;
     let subscribed = subscriber.hear_ready(stop)?;
     watcher.on_ready(spec, published.pid, subscribed.pid);
     let start = Start { schedule: roles::schedule(spec, clock.now().plus(LEAD_NS).0, published.first_ns) };

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use protocol::control::{OneTimeToken, RcInfo, RdmaInfo, RingOffer, UdInfo};
-use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
 use transport::RingWriter;
 use transport::rdma::{
@@ -89,7 +88,7 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
     let (ud_tx, ud) = match group {
         Some(group) => {
             let (tx, keeper) = UdTx::open(&options.ud(group), ring)?;
-            (Some(tx), Some(Datagrams { keeper, group, mtu: local.port.active_mtu as u32 }))
+            (Some(tx), Some(Datagrams { keeper, group, qkey: options.qkey, mtu: local.port.active_mtu as u32 }))
         }
         None => (None, None),
     };
@@ -102,8 +101,6 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
     };
     let door = RdmaDoor {
         address: options.address,
-        channel: ring.channel(),
-        lane: ring.lane(),
         lines: ring.capacity() as u64,
         max_subscribers: options.subscribers as u32,
         ud,
@@ -120,6 +117,7 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
 struct Datagrams {
     keeper: UdTxKeeper,
     group: Ipv4Addr,
+    qkey: u32,
     mtu: u32,
 }
 
@@ -127,8 +125,6 @@ struct Datagrams {
 /// control channel, or by one of its own.
 pub struct RdmaDoor {
     address: Ipv4Addr,
-    channel: ChannelId,
-    lane: Lane,
     lines: u64,
     max_subscribers: u32,
     ud: Option<Datagrams>,
@@ -191,6 +187,7 @@ impl RdmaDoor {
                     self.say(format!("RDMA subscriber {number} is let go: {why}"));
                     self.dropped.push_back((ticket, why.to_string()));
                 }
+                RcTxEvent::Device(event) => self.say(format!("RDMA device: {}", event.kind.text())),
             }
         }
         work
@@ -199,15 +196,15 @@ impl RdmaDoor {
 
 impl Rings for RdmaDoor {
     fn info(&self) -> Option<RdmaInfo> {
-        let ud = self.ud.as_ref().and_then(|ud| {
-            let source = ud.keeper.source()?;
-            Some(UdInfo {
+        let ud = self.ud.as_ref().map(|ud| {
+            let source = ud.keeper.source();
+            UdInfo {
                 group: ud.group,
-                qkey: ud.keeper.qkey(),
+                qkey: ud.qkey,
                 mtu: ud.mtu,
                 source_gid: Ipv6Addr::from(source.gid.0),
                 source_queue_pair: source.queue_pair,
-            })
+            }
         });
         let rc = self.rc.as_ref().map(|_| RcInfo { lines: self.lines, max_subscribers: self.max_subscribers });
         Some(RdmaInfo { address: self.address, ud, rc })
@@ -225,7 +222,7 @@ impl Rings for RdmaDoor {
         }
         let token = RcToken::random().map_err(|error| format!("no random bytes for a token: {error}"))?;
         let offer = RcOffer { at: offer.at, address: offer.address, key: offer.key, lines: offer.lines };
-        let made = rc.connect(&offer, token, now).map_err(|error| error.to_string())?;
+        let made = rc.connect(&offer, token, now);
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         self.tickets.push((ticket, made));

@@ -65,6 +65,11 @@ impl Side<'_> {
         self.arguments.peer_address.unwrap_or(self.address())
     }
 
+    #[cfg(feature = "rdma")]
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// Starts the echo, and waits until its receiving half stands: where that is.
     pub(super) fn start(&mut self, way: Way) -> Result<At, PingError> {
         let core = self.cores.map(|(_, echo)| echo);
@@ -84,11 +89,7 @@ impl Side<'_> {
     }
 
     /// Both ends stand: plays, and brings both sides' accounts together.
-    pub(super) fn play<T: LaneTx, R: LaneRx>(
-        mut self,
-        mut station: Station<T, R>,
-        mut notes: Vec<String>,
-    ) -> Result<PingReport, PingError> {
+    pub(super) fn play<T: LaneTx, R: LaneRx>(mut self, mut station: Station<T, R>) -> Result<PingReport, PingError> {
         let (mut echo, ready) = self.echo.take().zip(self.ready.take()).expect("the echo was started");
         // Counted before this thread is pinned to one of them.
         let cores = (self.cores, publisher::pin::usable_cores().len());
@@ -103,8 +104,7 @@ impl Side<'_> {
         let pinged: Pinged = station.ping(Rally { warmup, count, lines, idle }, self.clock, self.stop)?;
         echo.say(&"stop")?;
         let echoed: Echoed = echo.hear(END_PATIENCE)?;
-        notes.extend(ready.notes);
-        Ok(PingReport::new(self.arguments, cores, self.clock, (ready.pid, echoed), &pinged, notes))
+        Ok(PingReport::new(self.arguments, cores, self.clock, (ready.pid, echoed), &pinged))
     }
 }
 
@@ -125,7 +125,7 @@ pub(super) fn ping(
             side.start(Way::Shm { name: name.clone() })?;
             let rx = ShmRx::open(RxOptions::new(&name, Lane::new(1)));
             let rx = rx.map_err(|error| PingError::set_up("the way back", error))?;
-            side.play(Station { ring, tx: (), rx }, Vec::new())
+            side.play(Station { ring, tx: (), rx })
         }
         PingTransport::Udp => {
             let [high, low] = ((pid % 65_536) as u16).to_be_bytes();
@@ -137,7 +137,7 @@ pub(super) fn ping(
             let rx = UdpRx::open(&udp_options(group, ports.1, side.address()), BACK).map_err(failed)?;
             let tx = UdpTx::open(&udp_options(group, ports.0, side.address()), &ring).map_err(failed)?;
             side.start(Way::Udp { group, ports, interface: side.peer_address() })?;
-            side.play(Station { ring, tx, rx }, Vec::new())
+            side.play(Station { ring, tx, rx })
         }
         PingTransport::KernelUdp | PingTransport::KernelTcp => {
             let is_tcp = arguments.transport == PingTransport::KernelTcp;
@@ -148,7 +148,7 @@ pub(super) fn ping(
             };
             let ring = anonymous(THERE)?;
             let (tx, rx) = waiting.meet(peer).and_then(|bare| bare.split(&ring)).map_err(failed)?;
-            side.play(Station { ring, tx, rx }, Vec::new())
+            side.play(Station { ring, tx, rx })
         }
         #[cfg(feature = "rdma")]
         PingTransport::RdmaUd => super::rdma::ping_ud(side),
@@ -172,20 +172,29 @@ pub(crate) fn echo(spec: &str) -> Result<(), Failure> {
         Way::Shm { name } => {
             let rx = ShmRx::open(RxOptions::new(&name, Lane::new(0)))?;
             let ring = RingWriter::create(&RingOptions::new(&name, BACK, Lane::new(1), EPOCH, RING_LINES))?;
-            echo.ready(At::AsTold)?.play(Station { ring, tx: (), rx })
+            echo.ready(At::AsTold)?;
+            echo.play(Station { ring, tx: (), rx })
         }
         Way::Udp { group, ports, interface } => {
             let ring = anonymous(BACK)?;
             let rx = UdpRx::open(&udp_options(group, ports.0, interface), THERE)?;
             let tx = UdpTx::open(&udp_options(group, ports.1, interface), &ring)?;
-            echo.ready(At::AsTold)?.play(Station { ring, tx, rx })
+            echo.ready(At::AsTold)?;
+            echo.play(Station { ring, tx, rx })
         }
         Way::Kernel { is_tcp, ping, at } => {
             let ring = anonymous(BACK)?;
             let (bare, at) = Bare::connect(is_tcp, at, ping)?;
             let (tx, rx) = bare.split(&ring)?;
-            echo.ready(At::Socket(at))?.play(Station { ring, tx, rx })
+            echo.ready(At::Socket(at))?;
+            echo.play(Station { ring, tx, rx })
         }
+        #[cfg(feature = "rdma")]
+        Way::RdmaUd { port, groups, ping } => super::rdma::echo_ud(echo, &port, groups, ping),
+        #[cfg(feature = "rdma")]
+        Way::RdmaRc { port, ping, tokens } => super::rdma::echo_rc(echo, &port, ping, tokens),
+        #[cfg(not(feature = "rdma"))]
+        Way::RdmaUd { .. } | Way::RdmaRc { .. } => Err("this build has no RDMA".into()),
     }
 }
 
@@ -198,20 +207,24 @@ pub(super) struct Echo {
 
 impl Echo {
     /// Says that the receiving half stands.
-    pub(super) fn ready(self, at: At) -> Result<Echo, Failure> {
-        let mut notes = Vec::new();
-        if let Some(core) = self.core
-            && let Err(error) = pin(core)
-        {
-            notes.push(format!("the echo is not pinned: {error}"));
-        }
-        say(&EchoReady { pid: std::process::id(), at, notes })?;
-        Ok(self)
+    pub(super) fn ready(&self, at: At) -> Result<(), Failure> {
+        say(&EchoReady { pid: std::process::id(), at })
+    }
+
+    #[cfg(feature = "rdma")]
+    pub(super) fn clock(&self) -> Clock {
+        self.clock
     }
 
     pub(super) fn play<T: LaneTx, R: LaneRx>(self, mut station: Station<T, R>) -> Result<(), Failure> {
         stop_with_parent(&self.stop);
-        let idle = if self.core.is_some() { IdleStrategy::Spin } else { IdleStrategy::Yield };
+        let idle = match self.core {
+            Some(core) => {
+                pin(core)?;
+                IdleStrategy::Spin
+            }
+            None => IdleStrategy::Yield,
+        };
         let echoed = station.echo(idle, self.clock, &self.stop);
         say(&echoed)
     }

@@ -200,10 +200,15 @@ fn check(arguments: &PingArguments) -> Result<(), PingError> {
             )));
         }
     } else if arguments.device.is_some() || arguments.peer_device.is_some() {
-        return Err(PingError::Asked(format!("--transport {} has no RDMA device: leave --device out", transport.name())));
+        return Err(PingError::Asked(format!(
+            "--transport {} has no RDMA device: leave --device out",
+            transport.name()
+        )));
     }
     if arguments.multicast && transport != PingTransport::RdmaUd {
-        return Err(PingError::Asked("--multicast is for rdma-ud: udp is multicast anyway, the others never are".into()));
+        return Err(PingError::Asked(
+            "--multicast is for rdma-ud: udp is multicast anyway, the others never are".into(),
+        ));
     }
     Ok(())
 }

@@ -51,10 +51,9 @@ impl PingReport {
         clock: Clock,
         (echo_pid, echoed): (u32, Echoed),
         pinged: &Pinged,
-        mut notes: Vec<String>,
     ) -> PingReport {
         let round_trip = Times::of(&pinged.round_trips);
-        let mut invalid_because = Vec::new();
+        let (mut invalid_because, mut notes) = (Vec::new(), Vec::new());
         if cores.is_none() {
             invalid_because
                 .push("oversubscribed: two busy processes have one core to share, and yield to each other".into());
@@ -203,7 +202,7 @@ mod tests {
 
     fn report(cores: Option<(usize, usize)>, pinged: &Pinged) -> PingReport {
         let arguments = Line::parse_from(["ping", "--transport", "shm"]).ping;
-        PingReport::new(&arguments, (cores, 2), Clock::calibrate(), (7, Echoed::default()), pinged, Vec::new())
+        PingReport::new(&arguments, (cores, 2), Clock::calibrate(), (7, Echoed::default()), pinged)
     }
 
     #[test]

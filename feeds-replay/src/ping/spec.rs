@@ -80,6 +80,59 @@ pub(crate) enum Way {
         /// The echo's address.
         at: Ipv4Addr,
     },
+    /// Datagrams.
+    RdmaUd {
+        /// The echo's port.
+        port: Port,
+        /// The group there, and the one back; `None` for datagrams to one queue pair.
+        groups: Option<(Ipv4Addr, Ipv4Addr)>,
+        /// The pinging side's queue pair.
+        ping: UdAt,
+    },
+    /// Writes.
+    RdmaRc {
+        /// The echo's port.
+        port: Port,
+        /// What the pinging side offers.
+        ping: RcAt,
+        /// What the connection there must present, and what the one back.
+        tokens: ([u8; 16], [u8; 16]),
+    },
+}
+
+/// A port, as one names it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Port {
+    /// The device; `None`: whichever has the address.
+    pub(crate) device: Option<String>,
+    /// Its address.
+    pub(crate) address: Ipv4Addr,
+}
+
+/// Where datagrams are received: `UdPeer`, as plain data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct UdAt {
+    /// The port's GID.
+    pub(crate) gid: [u8; 16],
+    /// The port's LID.
+    pub(crate) lid: u16,
+    /// The queue pair's number.
+    pub(crate) queue_pair: u32,
+    /// The key that datagrams must carry.
+    pub(crate) qkey: u32,
+}
+
+/// Where writes go: `RcOffer`, as plain data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RcAt {
+    /// Where a connection is awaited.
+    pub(crate) at: SocketAddrV4,
+    /// Where the ring begins.
+    pub(crate) address: u64,
+    /// The key that lets it be written.
+    pub(crate) key: u32,
+    /// Its places.
+    pub(crate) lines: u64,
 }
 
 /// What the echo says when its receiving half stands.
@@ -89,8 +142,6 @@ pub(crate) struct EchoReady {
     pub(crate) pid: u32,
     /// Where to send, if that was not known before.
     pub(crate) at: At,
-    /// What is worth knowing.
-    pub(crate) notes: Vec<String>,
 }
 
 /// Where the echo's receiving half is.
@@ -101,7 +152,16 @@ pub(crate) enum At {
     AsTold,
     /// At this socket.
     Socket(SocketAddrV4),
+    /// At this queue pair.
+    Ud(UdAt),
+    /// In this ring.
+    Rc(RcAt),
 }
+
+/// What the echo says when both connections are made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(not(feature = "rdma"), expect(dead_code, reason = "connections are RDMA's"))]
+pub(crate) struct Connected {}
 
 /// What the echo has done, said at its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

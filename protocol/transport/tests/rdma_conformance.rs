@@ -12,8 +12,8 @@ mod suite;
 use std::net::Ipv4Addr;
 
 use harness::{Faulty, Harness};
-use rdma_support::{HERE, NEVER_NS, Settled, THERE, connect, fresh_group, rc_options, ud_options};
-use transport::rdma::{RcOptions, RcRingTx, RcRx, UdOptions, UdRx, UdRxKeeper, UdSource, UdTx, UdTxKeeper};
+use rdma_support::{HERE, NEVER_NS, Publisher, Settled, Subscriber, THERE, fresh_group, rc_options, ud_options};
+use transport::rdma::{RcOptions, UdOptions, UdRx, UdRxKeeper, UdSource, UdTx, UdTxKeeper};
 use transport::ring::RingWriter;
 
 /// UD multicast, each lane with a group of its own.
@@ -64,21 +64,21 @@ struct Rc {
 
 impl Harness for Rc {
     type Tx = Settled;
-    type Rx = RcRx;
+    type Rx = Subscriber;
     const DECLARES_LOSSES: bool = true;
 
-    fn make(&mut self, capacity: usize) -> (RingWriter, Settled, RcRx) {
+    fn make(&mut self, capacity: usize) -> (RingWriter, Settled, Subscriber) {
         self.capacity = capacity;
         let ring = harness::ring(4 * capacity);
         // As above.
         let options = RcOptions { deadline_ns: NEVER_NS, ..rc_options() };
-        let mut tx = Settled(RcRingTx::open(&options, &ring).expect("a lane here"));
+        let mut tx = Settled(Publisher::open(&options, &ring));
         let rx = self.join(&ring, &mut tx);
         (ring, tx, rx)
     }
 
-    fn join(&mut self, ring: &RingWriter, tx: &mut Settled) -> RcRx {
-        connect(&mut tx.0, ring, self.capacity).1
+    fn join(&mut self, _: &RingWriter, tx: &mut Settled) -> Subscriber {
+        tx.0.connect(self.capacity).1
     }
 }
 

@@ -225,7 +225,9 @@ impl State {
                     self.say(RdmaNews::Connected { first });
                 }
                 RcRxEvent::Refused { why } => self.say(RdmaNews::Refused { why: why.to_string() }),
+                RcRxEvent::CannotConnect { error } => self.lose(error.to_string(), now),
                 RcRxEvent::Lost { why } => self.lose(why.to_string(), now),
+                RcRxEvent::Device(event) => self.say(RdmaNews::Device { what: event.kind.text().to_owned() }),
             }
         }
         work

@@ -109,16 +109,17 @@ impl Source for subscriber::rdma::RdmaRx {
             paths.push(Path { what, lines: counters.lines, trouble: in_words(&trouble), heard });
         }
         if let Some(rc) = self.rc() {
-            let counts = rc.counts();
+            let counts = rc.reader().map(|reader| *reader.counts()).unwrap_or_default();
             let trouble = [
                 (counts.lapped_lines, "lines overwritten before they were read"),
                 (counts.unverified_lines, "lines that did not verify"),
             ];
-            let what = match rc.is_connected() {
-                true => "RDMA writes into a ring of its own".to_owned(),
-                false => "RDMA writes, not connected now".to_owned(),
+            let what = match rc.reader() {
+                Some(_) => "RDMA writes into a ring of its own".to_owned(),
+                None => "RDMA writes, never connected".to_owned(),
             };
-            paths.push(Path { what, lines: counts.lines, trouble: in_words(&trouble), heard: rc.last_life() });
+            let heard = rc.reader().and_then(|reader| reader.last_life());
+            paths.push(Path { what, lines: counts.lines, trouble: in_words(&trouble), heard });
         }
         paths
     }

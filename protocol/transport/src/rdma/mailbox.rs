@@ -35,6 +35,11 @@ impl<T> Outbox<T> {
         self.waiting.fetch_add(1, Ordering::Release);
         Ok(())
     }
+
+    /// Whether nobody will ever take anything.
+    pub(super) fn is_abandoned(&self) -> bool {
+        Arc::strong_count(&self.waiting) == 1
+    }
 }
 
 /// Where messages are taken from.
@@ -75,7 +80,9 @@ mod tests {
         assert!(!into.has_mail() && into.take().is_none());
         assert_eq!([out.post(1), out.post(2), out.post(3)], [Ok(()), Ok(()), Err(3)]);
         assert_eq!([into.take(), into.take(), into.take()], [Some(1), Some(2), None]);
+        assert!(!out.is_abandoned());
         drop(into);
+        assert!(out.is_abandoned());
         assert_eq!(out.post(4), Err(4));
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
+use protocol::record::Lane;
 use protocol::run::LanePath;
 use protocol::time::Nanos;
 use transport::rdma::{UdEvent, UdOptions, UdRx, UdRxKeeper, UdTx, UdTxKeeper};
@@ -54,7 +55,7 @@ impl Delivery for Account {
         panic!("epoch {from:?} to {to:?}");
     }
 
-    fn on_publish_time(&mut self, _: protocol::record::Lane, _: Nanos) {}
+    fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));

@@ -28,7 +28,12 @@ use transport::{LaneRx, LaneTx, RingWriter};
 
 use crate::generate::{GenerateOptions, generate};
 use crate::measure::Meter;
-use crate::spec::{Feed, Percentiles, PublisherReport, Ready, Report, Spec, Start, SubscriberReport, Transport};
+use crate::spec::{
+    ControlAt, Feed, PathReport, Percentiles, PublisherReport, Ready, Report, Spec, Start, SubscriberReport, Transport,
+};
+
+#[cfg(feature = "rdma")]
+mod rdma;
 
 /// Date of a generated day: it has to have one, and this one cannot be mistaken for a real capture's.
 const GENERATED_DATE: &str = "2000-01-03";
@@ -176,11 +181,20 @@ fn publish_from<S: FeedSource>(
     let options = RingOptions::new(&spec.channel, CHANNEL, Lane::new(0), epoch, spec.ring_lines);
     let ring = RingWriter::create(&options)?;
     match spec.transport {
-        Transport::Shm => publish_over(spec, pipeline, ring, (), clock, &stop, first_ns, date, notes),
+        Transport::Shm => publish_over(spec, pipeline, ring, (), None, clock, &stop, first_ns, date, notes),
         Transport::Udp => {
             let lane = UdpTx::open(&udp_options(spec), &ring)?;
-            publish_over(spec, pipeline, ring, lane, clock, &stop, first_ns, date, notes)
+            publish_over(spec, pipeline, ring, lane, None, clock, &stop, first_ns, date, notes)
         }
+        #[cfg(feature = "rdma")]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => {
+            let (lanes, server, control) = rdma::serve(spec, &ring, clock)?;
+            let report = publish_over(spec, pipeline, ring, lanes, Some(control), clock, &stop, first_ns, date, notes);
+            drop(server);
+            report
+        }
+        #[cfg(not(feature = "rdma"))]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => Err(no_rdma()),
     }
 }
 
@@ -190,13 +204,15 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     pipeline: Pipeline<S, Normaliser>,
     ring: RingWriter,
     lanes: L,
+    control: Option<ControlAt>,
     clock: Clock,
     stop: &Arc<AtomicBool>,
     first_ns: u64,
     date: SessionDate,
     mut notes: Vec<String>,
 ) -> Result<PublisherReport, Failure> {
-    say(&Ready { pid: std::process::id(), first_ns, date: date.to_string(), notes: std::mem::take(&mut notes) })?;
+    let date = date.to_string();
+    say(&Ready { pid: std::process::id(), first_ns, date, control, notes: std::mem::take(&mut notes) })?;
     let Start { schedule } = hear()?;
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
@@ -240,7 +256,7 @@ fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
     match spec.transport {
         Transport::Shm => {
             let subscriber = builder.shared_memory()?;
-            subscribe_over(spec, subscriber, clock, Vec::new(), |_| (0, 0))
+            subscribe_over(spec, subscriber, clock, Vec::new(), |_| (0, 0, Vec::new()))
         }
         Transport::Udp => {
             let subscriber = builder.udp(&udp_options(spec), CHANNEL)?;
@@ -253,9 +269,19 @@ fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
                 ));
             }
             subscribe_over(spec, subscriber, clock, notes, |rx: &UdpRx| {
-                (rx.counters().kernel_drops, rx.counters().refused_total())
+                (rx.counters().kernel_drops, rx.counters().refused_total(), Vec::new())
             })
         }
+        #[cfg(feature = "rdma")]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => {
+            let subscriber = rdma::subscribe(spec, builder)?;
+            subscribe_over(spec, subscriber, clock, Vec::new(), |rx| {
+                let (starved, refused) = rdma::losses(rx);
+                (starved, refused, rdma::news(rx))
+            })
+        }
+        #[cfg(not(feature = "rdma"))]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => Err(no_rdma()),
     }
 }
 
@@ -264,13 +290,14 @@ fn subscribe_over<R: LaneRx>(
     mut subscriber: Subscriber<R>,
     clock: Clock,
     mut notes: Vec<String>,
-    losses: impl Fn(&R) -> (u64, u64),
+    losses: impl Fn(&R) -> (u64, u64, Vec<String>),
 ) -> Result<SubscriberReport, Failure> {
     pin(spec.cores.map(|cores| cores.1), &mut notes);
     let stop = stop_flag()?;
     // One turn now, so that a ring that is there is attached to before the first line is written.
     subscriber.poll(&mut ());
-    say(&Ready { pid: std::process::id(), first_ns: 0, date: String::new(), notes: std::mem::take(&mut notes) })?;
+    let notes_so_far = std::mem::take(&mut notes);
+    say(&Ready { pid: std::process::id(), first_ns: 0, date: String::new(), control: None, notes: notes_so_far })?;
     let Start { schedule } = hear()?;
     stop_with_parent(&stop);
     let mut meter = Meter::new(clock, schedule);
@@ -285,7 +312,15 @@ fn subscribe_over<R: LaneRx>(
         idle.idle(work);
     }
     let off_core = off_core_since(off_core);
-    let (kernel_drops, refused_packets) = losses(subscriber.rx());
+    let (kernel_drops, refused_packets, news) = losses(subscriber.rx());
+    notes.extend(news);
+    let paths = subscriber.paths();
+    let paths = paths.map(|(path, counts)| PathReport {
+        name: path.carrier.name().to_owned(),
+        won: counts.won,
+        duplicates: counts.duplicates,
+    });
+    let paths = paths.collect();
     let engine = subscriber.engine();
     let counts = subscriber.counts();
     let digests = engine.digest_counts();
@@ -296,6 +331,9 @@ fn subscribe_over<R: LaneRx>(
         delivered: counts.delivered,
         lost: counts.lost,
         gaps: counts.gaps,
+        holes_filled: counts.holes_filled,
+        lines_filled: counts.filled,
+        paths,
         events: engine.counts().events,
         instruments: engine.context(clock.now()).instruments().count() as u64,
         digests_compared: digests.compared,
@@ -314,6 +352,11 @@ fn subscribe_over<R: LaneRx>(
         ended: subscriber.has_ended(),
         notes,
     })
+}
+
+#[cfg(not(feature = "rdma"))]
+fn no_rdma() -> Failure {
+    format!("this build has no RDMA; {}", publisher::HOW_TO_BUILD_RDMA).into()
 }
 
 fn off_core_since(before: Option<u64>) -> u64 {
