@@ -244,6 +244,19 @@ pub(in super::super) fn join_answer(device: &str, found: (ibv_ah_attr, u32, u32)
     answer.map_or(found, |answer| (answer.address.raw(), answer.queue_pair, answer.qkey))
 }
 
+/// The way of a connection on a device, in the attributes that librdmacm gives for its queue pair.
+pub(in super::super) fn path(device: impl FnOnce() -> Option<String>, attributes: &mut ibv_qp_attr) {
+    if COUNT.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let Some(path) = device().and_then(|device| seam_named(&device)).and_then(|seam| seam.script().path) else {
+        return;
+    };
+    attributes.pkey_index = path.pkey_index;
+    attributes.ah_attr = path.address.raw();
+    attributes.path_mtu = mtu_raw(path.mtu);
+}
+
 /// `ibv_get_async_event`.
 ///
 /// # Safety

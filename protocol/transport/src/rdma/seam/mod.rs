@@ -65,6 +65,17 @@ pub struct JoinAnswer {
     pub qkey: u32,
 }
 
+/// The way that librdmacm is to have found for connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PathAnswer {
+    /// The way to the peer.
+    pub address: AddressAttributes,
+    /// The place of its partition in the port's table.
+    pub pkey_index: u16,
+    /// Its MTU, bytes.
+    pub mtu: usize,
+}
+
 /// What a seam is to do, and what it has seen.
 #[derive(Default)]
 struct Script {
@@ -81,6 +92,7 @@ struct Script {
     is_acknowledged_here: bool,
     port: PresentedPort,
     join: Option<JoinAnswer>,
+    path: Option<PathAnswer>,
     is_cut_off: bool,
     calls: Vec<Call>,
     /// Queue pairs that are there: their numbers, and where they are.
@@ -187,6 +199,11 @@ impl Seam {
     /// What joins that succeed are answered with from now on.
     pub fn answer_joins(&self, answer: Option<JoinAnswer>) {
         self.0.script().join = answer;
+    }
+
+    /// What connections' queue pairs are told of the way to the peer from now on.
+    pub fn answer_paths(&self, answer: Option<PathAnswer>) {
+        self.0.script().path = answer;
     }
 
     /// With `true`, queue pairs are neither changed nor attached, address handles not made and work not posted: those calls
