@@ -83,6 +83,7 @@ impl Cutter {
     }
 
     /// Goes to the ring's head without sending; returns how many lines it passed over.
+    #[cfg(any(test, feature = "rdma"))]
     #[inline]
     pub(crate) fn pass_over(&mut self, ring: &RingWriter) -> u64 {
         let owed = ring.head().0 - self.cursor.0;

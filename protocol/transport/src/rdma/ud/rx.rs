@@ -166,7 +166,7 @@ impl Side for RxSide {
     }
 }
 
-/// The hot half of a receiver. See the [module](super).
+/// The hot half of a receiver. See the [module](crate::rdma).
 ///
 /// The card writes datagrams into buffers set aside by the keeper; lines are handed up where they lie, and the buffers are
 /// given back to the card after that, in batches. Allocates nothing, and makes no system call that the device's driver does
@@ -374,7 +374,7 @@ impl LaneRx for UdRx {
     }
 }
 
-/// The cold half of a receiver. See the [module](super).
+/// The cold half of a receiver. See the [module](crate::rdma).
 pub struct UdRxKeeper {
     core: Core<RxSide>,
     /// Those expected, and the own ones.

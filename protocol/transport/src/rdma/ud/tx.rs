@@ -182,7 +182,7 @@ impl Side for TxSide {
     }
 }
 
-/// The hot half of a sender. See the [module](super).
+/// The hot half of a sender. See the [module](crate::rdma).
 ///
 /// Allocates nothing, and makes no system call that the device's driver does not make.
 pub struct UdTx {
@@ -477,7 +477,7 @@ impl LaneTx for UdTx {
     }
 }
 
-/// The cold half of a sender. See the [module](super).
+/// The cold half of a sender. See the [module](crate::rdma).
 pub struct UdTxKeeper(Core<TxSide>);
 
 impl UdTxKeeper {
