@@ -32,6 +32,7 @@ mod domain;
 mod error;
 mod event;
 mod identifier;
+mod local;
 mod mailbox;
 mod multicast;
 mod queue_pair;
@@ -45,12 +46,11 @@ mod ud;
 pub use address::{AddressHandle, Route};
 pub use completion::{CompletionQueue, Reaction, Status};
 pub use connection::Step;
-pub use device::{
-    Device, DeviceLimits, Fabric, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport,
-};
+pub use device::{Device, DeviceLimits, Fabric, Gid, GidEntry, GidType, LinkLayer, Port, PortState, Transport};
 pub use domain::Domain;
 pub use error::RdmaError;
 pub use event::{About, AsyncEvent, EventKind, EventReaction};
+pub use local::LocalPort;
 pub use multicast::{GroupAddress, MulticastMembership};
 pub use queue_pair::{
     BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcTimers, RemoteRights, Service, UD_INLINE,

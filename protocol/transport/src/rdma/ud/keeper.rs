@@ -11,9 +11,9 @@ use std::sync::Arc;
 use protocol::time::Nanos;
 
 use super::super::completion::{Reaction, Status};
-use super::super::device::LocalPort;
 use super::super::error::RdmaError;
 use super::super::event::EventReaction;
+use super::super::local::LocalPort;
 use super::super::mailbox::{Inbox, Outbox};
 use super::super::multicast::{GroupAddress, MulticastJoin, MulticastMembership};
 use super::super::queue_pair::QueuePair;
@@ -273,6 +273,12 @@ impl<S: Side> Core<S> {
 
     pub(super) fn queue_pair(&self) -> Option<&QueuePair> {
         self.kept.as_ref().map(|kept| S::queue_pair(&kept.equipment))
+    }
+
+    pub(super) fn redirect(&mut self, peer: UdPeer, now: Nanos) {
+        assert!(matches!(self.target, Target::Peer(_)), "a lane to {:?}", self.target);
+        self.target = Target::Peer(peer);
+        self.stop(now);
     }
 
     fn number(&self) -> Option<u32> {

@@ -20,9 +20,10 @@ use protocol::line::LINE_LEN;
 use protocol::packet::{HEADER_LEN, MAX_LINES};
 
 use super::completion::{Reaction, Status};
-use super::device::{Fabric, Gid, LocalPort};
+use super::device::{Fabric, Gid};
 use super::error::RdmaError;
 use super::event::{AsyncEvent, EventKind};
+use super::local::LocalPort;
 use super::multicast::GroupAddress;
 use crate::memory::Mapping;
 

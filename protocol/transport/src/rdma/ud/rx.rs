@@ -8,9 +8,10 @@ use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 
 use super::super::completion::{Completion, CompletionQueue};
-use super::super::device::{Gid, LocalPort};
+use super::super::device::Gid;
 use super::super::domain::Domain;
 use super::super::error::RdmaError;
+use super::super::local::LocalPort;
 use super::super::mailbox::{Inbox, Outbox, mailbox};
 use super::super::multicast::{GroupAddress, MulticastMembership};
 use super::super::queue_pair::{Depths, Piece, QueuePair, ReceiveList, Service};

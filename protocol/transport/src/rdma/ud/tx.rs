@@ -11,9 +11,9 @@ use zerocopy::little_endian::U64;
 
 use super::super::address::{AddressHandle, Route};
 use super::super::completion::{Completion, CompletionQueue};
-use super::super::device::LocalPort;
 use super::super::domain::Domain;
 use super::super::error::RdmaError;
+use super::super::local::LocalPort;
 use super::super::mailbox::{Inbox, Outbox, mailbox};
 use super::super::multicast::{GroupAddress, MulticastMembership};
 use super::super::queue_pair::{BURST, Depths, Operation, Piece, QueuePair, SendList, Service};
@@ -489,6 +489,15 @@ impl UdTxKeeper {
     /// What happened, oldest first.
     pub fn next_event(&mut self) -> Option<UdEvent> {
         self.0.next_event()
+    }
+
+    /// Sends to another queue pair from now on: that of a receiver which was built anew. For a lane to one queue pair
+    /// ([`UdTx::open_to`]); it is built anew for that, with a source of its own.
+    ///
+    /// # Panics
+    /// If the lane sends to a group.
+    pub fn redirect(&mut self, peer: UdPeer, now: Nanos) {
+        self.0.redirect(peer, now);
     }
 
     /// What receivers see as the sender, and must expect: they drop all others. While the lane is being built anew, what it
