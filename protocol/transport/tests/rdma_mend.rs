@@ -178,8 +178,10 @@ fn a_sender_to_one_queue_pair_follows_when_that_is_built_anew() {
     let start = Instant::now();
     while seen.lines < 10 || !redirected {
         assert!(start.elapsed() < LIMIT, "{:?} {:?}", rx_keeper.counters(), tx_keeper.counters());
-        if down_at.elapsed() > Duration::from_millis(300) {
-            far_end.take().map(FarEnd::up);
+        if down_at.elapsed() > Duration::from_millis(300)
+            && let Some(far_end) = far_end.take()
+        {
+            far_end.up();
         }
         put(&mut ring, 1);
         tx.flush(&ring, now());
