@@ -215,7 +215,7 @@ fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
         RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 12).expect("memory for a small ring");
     let reader = ring.reader(StartAt::Oldest, 200_000);
     // One message each 10 us: as long as a turn of this test.
-    let schedule = Schedule { pace: Pace::Rate(100_000.0), start_ns: 1_000_000, first_ns: 0 };
+    let schedule = Schedule { pace: Pace::Rate(100_000.0), start_ns: 1_000_000, first_ns: 0, first_ordinal: 1 };
     let config = PublisherConfig { schedule, heartbeat_ns: 1_000_000 };
     let mut publisher = Publisher::new(pipeline(&bytes), ring, (), config);
     let engine = EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict };

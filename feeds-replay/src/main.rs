@@ -15,8 +15,7 @@ use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, Spec, Transport};
 use feeds_replay::verdict::Limit;
-use publisher::date::session_date;
-use publisher::input::Input;
+use publisher::open::{FeedOptions, open_feed};
 use publisher::pace::Pace;
 use transport::clock::Clock;
 
@@ -84,8 +83,11 @@ struct Demo {
 
 #[derive(Args)]
 struct Replay {
-    /// The capture: ITCH 5.0 in BinaryFILE framing, plain or gzip.
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
     file: PathBuf,
+    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
+    #[arg(long)]
+    session: Option<String>,
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
@@ -95,7 +97,7 @@ struct Replay {
     /// Evenly spaced, that many messages a second.
     #[arg(long)]
     rate: Option<f64>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the file's name.
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
     #[arg(long)]
     date: Option<String>,
     /// Take a capture that is cut off for one that ends there.
@@ -218,12 +220,13 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     }
     .checked()?;
     // What is wrong with the file is said before anything is started.
-    drop(Input::open(&replay.file)?);
-    session_date(replay.date.as_deref(), None, &replay.file)?;
+    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), preload: None };
+    open_feed(&replay.file, &options)?.session_date(replay.date.as_deref())?;
     let bytes = std::fs::metadata(&replay.file)?.len();
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {
         path: replay.file,
+        session: replay.session,
         date: replay.date,
         lenient: replay.lenient,
         natural: replay.natural,

@@ -47,8 +47,10 @@ pub enum Feed {
     },
     /// An ITCH capture.
     File {
-        /// BinaryFILE, plain or gzip.
+        /// BinaryFILE, or MoldUDP64 in pcap or pcapng; plain or gzip.
         path: PathBuf,
+        /// Which MoldUDP64 session to follow; left out: the first.
+        session: Option<String>,
         /// The session's date, `YYYY-MM-DD` or `none`.
         date: Option<String>,
         /// Take a capture that is cut off for one that ends there.
@@ -92,6 +94,8 @@ pub struct Ready {
     pub pid: u32,
     /// The first message's own time, ns (the publisher's answer only).
     pub first_ns: u64,
+    /// The first message's number in the venue's stream (the publisher's answer only).
+    pub first_ordinal: u64,
     /// What the feed's date is, in words (the publisher's answer only).
     pub date: String,
     /// Why it is not pinned as asked, or what else is worth knowing.

@@ -16,6 +16,8 @@
 //!
 //! Left out: sequencing. Records come without `instrument_seq` and `ts_publish`, which are the sequencer's.
 
+use std::path::Path;
+
 use protocol::book::OrderLookup;
 use protocol::record::{
     CONTINUATION_LEN, Flags, InstrumentId, Kind, REPLACED, Record, Side, UNDEFINED_PRICE, condition, statistic,
@@ -30,7 +32,7 @@ use super::messages::{
     OrderReplace, ParticipantPosition, Price4, StockDirectory, Symbol, Text,
 };
 use super::status;
-use crate::date::SessionDate;
+use crate::date::{DateSource, SessionDate, session_date};
 use crate::feed;
 
 /// The price step of the feed, 1/10,000 dollar, in the record's 1e-9 dollar.
@@ -163,6 +165,8 @@ pub struct Normaliser {
     symbols: Box<[Symbol]>,
     /// Instruments so far.
     instruments: u32,
+    /// The event time of the last message.
+    last_event: Nanos,
     counters: Counters,
 }
 
@@ -186,6 +190,7 @@ impl Normaliser {
             by_locate: vec![0; LOCATES].into_boxed_slice(),
             symbols: vec![BLANK; LOCATES].into_boxed_slice(),
             instruments: 0,
+            last_event: Nanos::ZERO,
             counters: Counters::ZERO,
         }
     }
@@ -211,9 +216,55 @@ impl Normaliser {
         let header = decoded.header();
         self.counters.messages_by_type[usize::from(header.message_type)] += 1;
         let mut event = Event::new(self.date, message, header, out);
+        self.last_event = event.ts_event;
         self.dispatch(decoded, orders, &mut event);
         self.counters.lines += event.finish();
         Ok(())
+    }
+
+    /// Turns what a source says between two messages into a record of the channel.
+    ///
+    /// Messages that are lost for good are a VenueGap. A new session is a Clear: its messages know nothing of the old
+    /// one's orders, and its stock locates are others. (Its first message, when it comes, says the same.) Where the date
+    /// came from the capture, the new session has that of its own first packet.
+    pub fn notice(&mut self, notice: &feed::Notice, out: &mut impl FnMut(Record)) {
+        let (mut record, capture) = match notice {
+            feed::Notice::Gap(missing) => {
+                let mut record = Record::new(Kind::VENUE_GAP, InstrumentId::CHANNEL);
+                record.order_id.set(missing.first);
+                record.size.set(missing.count);
+                record.venue_seq.set((missing.first + missing.count - 1) as u32);
+                (record, missing.capture)
+            }
+            feed::Notice::Session { capture } => {
+                self.by_locate.fill(0);
+                self.symbols.fill(BLANK);
+                if self.date.source() == Some(DateSource::Capture)
+                    && let Ok(date) = session_date(None, *capture, Path::new(""))
+                {
+                    self.date = date;
+                }
+                let mut record = Record::new(Kind::CLEAR, InstrumentId::CHANNEL);
+                record.venue_seq.set(1);
+                (record, *capture)
+            }
+        };
+        // The venue says no time for what it does not send: the capture's is the record's own, and where there is none (or
+        // times are times of day) the last one that the venue said.
+        match capture.filter(|_| !self.date.is_time_of_day()) {
+            Some(capture) => {
+                record.ts_event.set(capture.0);
+                record.ts_capture.set(capture.low());
+                record.flags = Flags::OWN_TIME;
+            }
+            None => {
+                record.ts_event.set(self.last_event.0);
+                record.ts_capture.set(self.last_event.low());
+            }
+        }
+        record.flags = record.flags.with(Flags::LAST);
+        self.counters.lines += 1;
+        out(record);
     }
 
     /// The date in use.
