@@ -1,6 +1,7 @@
 //! Replays feeds through the real publisher and the real subscriber, and measures what reaches a strategy.
 //!
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
+//! - [`inspect`](mod@inspect): what is in a capture, and what is off in it.
 //! - [`backtest`]: a strategy on a file, without a publisher.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
@@ -12,6 +13,7 @@
 
 pub mod backtest;
 pub mod generate;
+pub mod inspect;
 pub mod measure;
 pub mod report;
 pub mod roles;

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use feeds_replay::generate::{GenerateOptions, GenerateSummary, Generator};
+use feeds_replay::inspect::{InspectOptions, inspect};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, Spec, Transport};
@@ -34,6 +35,8 @@ Examples:
       at 100,000 messages a second; the date is in the file's name
   feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max
       flat out
+  feeds-replay inspect 12302019.NASDAQ_ITCH50.gz
+      what is in a capture, and what is off in it
   feeds-replay generate day.itch --messages 10000000 --symbols 500
       a day to try things on, for whoever has no capture
 
@@ -51,6 +54,8 @@ enum Command {
     Demo(Demo),
     /// Replay a capture.
     Replay(Replay),
+    /// Say what is in a capture, and what is off in it.
+    Inspect(Inspect),
     /// Write a generated market day as an ITCH capture.
     Generate(Generate),
     /// What the processes of a run are started with.
@@ -111,6 +116,37 @@ struct Replay {
     full: bool,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  feeds-replay inspect 12302019.NASDAQ_ITCH50.gz
+      a day file as Nasdaq gives it; the date is in its name
+  feeds-replay inspect morning.pcapng.gz
+      a packet capture: lines A and B are arbitrated, and shown one by one; the date is that of the packets
+  feeds-replay inspect day.itch --date none --json | jq .crossed_event_ends
+
+The exit status is 0 if the capture was read to its end, and 1 if it is cut off or damaged; everything before the fault \
+is reported all the same. Ctrl-C ends it with what was found so far.")]
+struct Inspect {
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
+    file: PathBuf,
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
+    #[arg(long)]
+    date: Option<String>,
+    /// The one MoldUDP64 session that is wanted. Left out: all of them.
+    #[arg(long)]
+    session: Option<String>,
+    /// Take a capture that is cut off for one that ends there.
+    #[arg(long)]
+    lenient: bool,
+    /// Carry market participant positions too.
+    #[arg(long)]
+    full: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Args)]
@@ -176,6 +212,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
+        Command::Inspect(inspect) => run_inspect(&inspect),
         Command::Generate(generate) => run_generate(&generate).map(|()| true),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -233,6 +270,33 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
         full: replay.full,
     };
     run_all(feed, pace, replay.transport, books, None, &replay.common)
+}
+
+fn run_inspect(arguments: &Inspect) -> Result<bool, Failure> {
+    let options = InspectOptions {
+        date: arguments.date.clone(),
+        lenient: arguments.lenient,
+        session: arguments.session.clone(),
+        full: arguments.full,
+        ..InspectOptions::default()
+    };
+    let stop = stop_flag()?;
+    let mut shown = Instant::now();
+    let inspection = inspect(&arguments.file, &options, &stop, &mut |progress| {
+        if shown.elapsed() >= Duration::from_secs(2) {
+            shown = Instant::now();
+            eprintln!("{} messages in {} MB so far", progress.messages, progress.bytes / 1_000_000);
+        }
+    })?;
+    if arguments.json {
+        println!("{}", inspection.json());
+    } else {
+        print!("{}", inspection.text());
+    }
+    if let Some(error) = inspection.error.as_ref().filter(|_| arguments.json) {
+        eprintln!("feeds-replay: {error}");
+    }
+    Ok(inspection.error.is_none())
 }
 
 fn run_generate(arguments: &Generate) -> Result<(), Failure> {

@@ -172,7 +172,7 @@ pub enum FeedError {
         what: &'static str,
     },
     /// A packet capture without the feed that is asked for.
-    #[error("{}: there is no MoldUDP64 feed{} in it: {found}", path.display(), session.as_deref().map_or(String::new(), |name| format!(" of session {name}")))]
+    #[error("{}: there is no MoldUDP64 feed{} in it, and no other is read from packet captures: {found}", path.display(), session.as_deref().map_or(String::new(), |name| format!(" of session {name}")))]
     NoFeed {
         /// The file.
         path: PathBuf,
@@ -222,9 +222,6 @@ impl FeedError {
 
     /// Whether it is an early end, which a lenient source takes for the end.
     pub fn is_early_end(&self) -> bool {
-        matches!(
-            self,
-            FeedError::Truncated { .. } | FeedError::GzipEndsEarly { .. } | FeedError::CaptureCut { .. }
-        )
+        matches!(self, FeedError::Truncated { .. } | FeedError::GzipEndsEarly { .. } | FeedError::CaptureCut { .. })
     }
 }

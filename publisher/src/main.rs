@@ -350,9 +350,7 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
             let date = feed.session_date(config.feed.date.as_deref());
             (Ok(format!("{}{}", feed.container(), if feed.is_gzip() { " in gzip" } else { "" })), date)
         }
-        Err(error) => {
-            (Err(error.to_string()), session_date(config.feed.date.as_deref(), None, &config.feed.path))
-        }
+        Err(error) => (Err(error.to_string()), session_date(config.feed.date.as_deref(), None, &config.feed.path)),
     };
     let date = date.map(|date| date.to_string());
     let date = date.map_err(|error| error.to_string());

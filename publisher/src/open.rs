@@ -79,8 +79,7 @@ pub fn open_feed(path: &Path, options: &FeedOptions) -> Result<OpenFeed, OpenErr
         let framing = FramingOptions { lenient: options.lenient };
         return Ok(OpenFeed::BinaryFile(BinaryFile::new(input, framing), file));
     }
-    let options =
-        MoldOptions { lenient: options.lenient, session: options.session.clone(), ..MoldOptions::default() };
+    let options = MoldOptions { lenient: options.lenient, session: options.session.clone(), ..MoldOptions::default() };
     let feed = MoldFeed::new(input, container, options);
     match feed.fault_at_start() {
         Some(error) => Err(error.clone().into()),

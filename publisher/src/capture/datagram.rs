@@ -157,10 +157,10 @@ mod tests {
         for link in [12, 14, 101, 228] {
             check(link, &ip);
         }
-        check(0, &[&[2, 0, 0, 0], &ip[..]].concat());
-        check(108, &[&[0, 0, 0, 2], &ip[..]].concat());
-        check(113, &[&[0; 14], &[8, 0], &ip[..]].concat());
-        check(276, &[&[8, 0], &[0; 18], &ip[..]].concat());
+        check(0, &[&[2, 0, 0, 0][..], &ip].concat());
+        check(108, &[&[0, 0, 0, 2][..], &ip].concat());
+        check(113, &[&[0; 14][..], &[8, 0], &ip].concat());
+        check(276, &[&[8, 0][..], &[0; 18], &ip].concat());
         assert_eq!(datagram(999, &ip), Err(Skipped::UnknownLink(999)));
     }
 

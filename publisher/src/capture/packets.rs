@@ -334,6 +334,3 @@ fn enhanced_packet(enhanced: &EnhancedPacketBlock<'_>, interface: &Interface, re
         link: interface.link,
     }
 }
-
-#[cfg(test)]
-mod tests;

