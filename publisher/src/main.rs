@@ -16,6 +16,7 @@ use publisher::admission::Admission;
 use publisher::config::{Config, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
+use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{Market, Normaliser, NormaliserOptions};
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
@@ -319,7 +320,7 @@ fn finish<L: LaneTx + Send>(
             );
         }
     }
-    if let Some(warning) = publisher::feed::FeedSource::warning(publisher.pipeline().source()) {
+    if let Some(warning) = publisher.pipeline().source().warning() {
         eprintln!("publisher: taken for the end, as asked: {warning}");
     }
     outcome.map(|_| ()).map_err(Into::into)
