@@ -23,6 +23,7 @@ use protocol::book::{BooksConfig, Start};
 use protocol::channel::ChannelConfig;
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::Lane;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource};
@@ -111,7 +112,12 @@ impl<S: FeedSource> Backtest<S> {
         }
         let mut stamp = next;
         self.pipeline.step(self.now, &mut |line: &Line| {
-            turn.on_lines(stamp, std::slice::from_ref(line), Lane::new(0), Some(due.time));
+            turn.on_lines(
+                stamp,
+                std::slice::from_ref(line),
+                LanePath::new(Lane::new(0), Carrier::Local),
+                Some(due.time),
+            );
             stamp = stamp.plus(1);
         })
     }

@@ -3,6 +3,7 @@
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
 //! - [`inspect`](mod@inspect): what is in a capture, and what is off in it.
 //! - [`backtest`]: a strategy on a file, without a publisher.
+//! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
 //!
@@ -15,6 +16,7 @@ pub mod backtest;
 pub mod generate;
 pub mod inspect;
 pub mod measure;
+pub mod ping;
 pub mod report;
 pub mod roles;
 pub mod run;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::{IsTerminal, Write};
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use feeds_replay::generate::{GenerateOptions, GenerateSummary, Generator};
-use feeds_replay::inspect::{InspectOptions, inspect};
+use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
+use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
-use feeds_replay::spec::{Feed, Spec, Transport};
+use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
 use publisher::open::{FeedOptions, open_feed};
 use publisher::pace::Pace;
@@ -37,8 +39,12 @@ Examples:
       flat out
   feeds-replay inspect 12302019.NASDAQ_ITCH50.gz
       what is in a capture, and what is off in it
+  feeds-replay replay day.itch --transport rdma --address 10.0.0.1 --peer-address 10.0.0.2
+      by RDMA from one port of this host to another: datagrams and writes into the subscriber's ring at once
   feeds-replay generate day.itch --messages 10000000 --symbols 500
       a day to try things on, for whoever has no capture
+  feeds-replay ping --transport shm
+      one update there and back at a time, to set beside perftest
 
 Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every \
 line published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
@@ -55,13 +61,15 @@ enum Command {
     /// Replay a capture.
     Replay(Replay),
     /// Say what is in a capture, and what is off in it.
-    Inspect(Inspect),
+    Inspect(InspectArguments),
     /// Write a generated market day as an ITCH capture.
     Generate(Generate),
+    /// Send one update at a time there and back between two processes, and show the round trip's times.
+    Ping(PingArguments),
     /// What the processes of a run are started with.
     #[command(hide = true)]
     Role {
-        /// publisher or subscriber
+        /// publisher, subscriber or echo
         role: String,
         /// JSON
         spec: String,
@@ -96,6 +104,8 @@ struct Replay {
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
+    #[command(flatten)]
+    rdma: RdmaPorts,
     /// As captured, that many times as fast; or 'max' for flat out, which claims no latency.
     #[arg(long, default_value = "1", conflicts_with = "rate")]
     speed: String,
@@ -118,35 +128,47 @@ struct Replay {
     common: Common,
 }
 
+/// For --transport rdma-ud, rdma-rc and rdma; they need a build with the feature rdma.
 #[derive(Args)]
-#[command(after_help = "\
-Examples:
-  feeds-replay inspect 12302019.NASDAQ_ITCH50.gz
-      a day file as Nasdaq gives it; the date is in its name
-  feeds-replay inspect morning.pcapng.gz
-      a packet capture: lines A and B are arbitrated, and shown one by one; the date is that of the packets
-  feeds-replay inspect day.itch --date none --json | jq .crossed_event_ends
+struct RdmaPorts {
+    /// The IPv4 address of the RDMA port that the publisher sends from.
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<Ipv4Addr>,
+    /// The IPv4 address of the RDMA port that the subscriber receives on; left out: the same.
+    #[arg(long, value_name = "ADDRESS", requires = "address")]
+    peer_address: Option<Ipv4Addr>,
+    /// The publisher's RDMA device, where several have the address.
+    #[arg(long, value_name = "NAME", requires = "address")]
+    device: Option<String>,
+    /// The subscriber's RDMA device.
+    #[arg(long, value_name = "NAME", requires = "address")]
+    peer_device: Option<String>,
+}
 
-The exit status is 0 if the capture was read to its end, and 1 if it is cut off or damaged; everything before the fault \
-is reported all the same. Ctrl-C ends it with what was found so far.")]
-struct Inspect {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
-    file: PathBuf,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
-    #[arg(long)]
-    date: Option<String>,
-    /// The one MoldUDP64 session that is wanted. Left out: all of them.
-    #[arg(long)]
-    session: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    #[arg(long)]
-    lenient: bool,
-    /// Carry market participant positions too.
-    #[arg(long)]
-    full: bool,
-    /// Print the result as JSON.
-    #[arg(long)]
-    json: bool,
+impl RdmaPorts {
+    /// What the run needs of them.
+    fn spec(&self, ways: Ways) -> Result<Option<RdmaSpec>, Failure> {
+        if !ways.list().iter().any(|transport| transport.is_rdma()) {
+            return match self.address {
+                Some(address) => {
+                    Err(format!("--address {address} is for --transport rdma-ud, rdma-rc and rdma").into())
+                }
+                None => Ok(None),
+            };
+        }
+        if !cfg!(feature = "rdma") {
+            return Err(format!("this build has no RDMA; {}", publisher::HOW_TO_BUILD_RDMA).into());
+        }
+        let Some(address) = self.address else {
+            return Err("give the IPv4 address of an RDMA port with --address; `publisher devices` lists them".into());
+        };
+        Ok(Some(RdmaSpec {
+            address,
+            device: self.device.clone(),
+            peer_address: self.peer_address.unwrap_or(address),
+            peer_device: self.peer_device.clone(),
+        }))
+    }
 }
 
 #[derive(Args)]
@@ -192,8 +214,14 @@ enum Ways {
     Shm,
     /// UDP multicast on loopback.
     Udp,
-    /// One after the other.
+    /// Shared memory, then UDP multicast.
     Both,
+    /// RDMA datagrams to a multicast group.
+    RdmaUd,
+    /// RDMA writes into the subscriber's ring.
+    RdmaRc,
+    /// Both of these at once: the first copy of each line wins.
+    Rdma,
 }
 
 impl Ways {
@@ -202,6 +230,9 @@ impl Ways {
             Ways::Shm => &[Transport::Shm],
             Ways::Udp => &[Transport::Udp],
             Ways::Both => &[Transport::Shm, Transport::Udp],
+            Ways::RdmaUd => &[Transport::RdmaUd],
+            Ways::RdmaRc => &[Transport::RdmaRc],
+            Ways::Rdma => &[Transport::Rdma],
         }
     }
 }
@@ -212,8 +243,9 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
-        Command::Inspect(inspect) => run_inspect(&inspect),
+        Command::Inspect(inspect) => stop_flag().and_then(|stop| inspect_command::run(&inspect, &stop)),
         Command::Generate(generate) => run_generate(&generate).map(|()| true),
+        Command::Ping(arguments) => run_ping(&arguments),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
@@ -244,7 +276,7 @@ fn run_demo(demo: &Demo) -> Result<bool, Failure> {
         );
     }
     let books = (usize::from(demo.symbols) + 16, 1 << 17, 1 << 16);
-    run_all(feed, Pace::Speed(1.0), Ways::Both, books, Some(total), &demo.common)
+    run_all(feed, Pace::Speed(1.0), Ways::Both, None, books, Some(total), &demo.common)
 }
 
 fn run_replay(replay: Replay) -> Result<bool, Failure> {
@@ -256,6 +288,7 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
         ),
     }
     .checked()?;
+    let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
     let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), preload: None };
     open_feed(&replay.file, &options)?.session_date(replay.date.as_deref())?;
@@ -269,34 +302,7 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
         natural: replay.natural,
         full: replay.full,
     };
-    run_all(feed, pace, replay.transport, books, None, &replay.common)
-}
-
-fn run_inspect(arguments: &Inspect) -> Result<bool, Failure> {
-    let options = InspectOptions {
-        date: arguments.date.clone(),
-        lenient: arguments.lenient,
-        session: arguments.session.clone(),
-        full: arguments.full,
-        ..InspectOptions::default()
-    };
-    let stop = stop_flag()?;
-    let mut shown = Instant::now();
-    let inspection = inspect(&arguments.file, &options, &stop, &mut |progress| {
-        if shown.elapsed() >= Duration::from_secs(2) {
-            shown = Instant::now();
-            eprintln!("{} messages in {} MB so far", progress.messages, progress.bytes / 1_000_000);
-        }
-    })?;
-    if arguments.json {
-        println!("{}", inspection.json());
-    } else {
-        print!("{}", inspection.text());
-    }
-    if let Some(error) = inspection.error.as_ref().filter(|_| arguments.json) {
-        eprintln!("feeds-replay: {error}");
-    }
-    Ok(inspection.error.is_none())
+    run_all(feed, pace, replay.transport, rdma, books, None, &replay.common)
 }
 
 fn run_generate(arguments: &Generate) -> Result<(), Failure> {
@@ -344,6 +350,10 @@ fn run_generate(arguments: &Generate) -> Result<(), Failure> {
     Ok(())
 }
 
+fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
+    Ok(ping::command(arguments, &stop_flag()?)?)
+}
+
 /// Writes the day, and shows how far it is.
 fn write_day(
     options: &GenerateOptions,
@@ -387,6 +397,7 @@ fn run_all(
     feed: Feed,
     pace: Pace,
     ways: Ways,
+    rdma: Option<RdmaSpec>,
     books: (usize, usize, usize),
     total: Option<u64>,
     common: &Common,
@@ -418,6 +429,8 @@ fn run_all(
             ring_lines: common.ring_lines,
             group: [239, 255, high, low].into(),
             port: 20_000 + (pid % 40_000) as u16,
+            rdma: rdma.clone(),
+            control: None,
             clock: clock.to_parts().to_string(),
             cores,
             books,

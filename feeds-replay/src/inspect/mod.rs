@@ -7,6 +7,7 @@
 //!
 //! A packet capture may hold several channels side by side. Each is a pass of its own, with its own books; counts add up.
 
+pub mod command;
 pub mod problems;
 pub mod report;
 
