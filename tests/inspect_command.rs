@@ -245,6 +245,22 @@ fn a_cut_file_says_where_and_all_before_it_is_reported() {
 }
 
 #[test]
+fn a_capture_in_gzip_of_several_members_is_read_through() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bytes = pcap_nanos(&two_lines(1, &day(50), &[], &[]));
+    let mut members = Vec::new();
+    // One ends inside the file's header, one inside a datagram, one is empty.
+    for piece in [&bytes[..10], &bytes[10..300], &[], &bytes[300..]] {
+        let mut encoder = flate2::write::GzEncoder::new(&mut members, flate2::Compression::fast());
+        encoder.write_all(piece).expect("compresses");
+        encoder.finish().expect("compresses");
+    }
+    let (_, found) = run(&file(folder.path(), "members.pcap.gz", &members), &[]);
+    assert_eq!((&found["messages"], &found["complete"], &found["gzip"]), (&json!(102), &json!(true), &json!(true)));
+    assert_eq!(found["bytes"], json!(bytes.len()));
+}
+
+#[test]
 fn what_cannot_be_inspected_says_why_and_what_to_do() {
     let folder = tempfile::tempdir().expect("a folder");
     let foreign = pcap_nanos(&[(OPEN_NS, frame(LINE_A, &[0x80; 64]))]);

@@ -180,7 +180,7 @@ impl SessionStats {
             followed,
             sides: Vec::new(),
             counts: StreamCounts::default(),
-            gaps: Vec::new(),
+            gaps: Vec::with_capacity(MAX_EXAMPLES),
             first_differing: None,
             first_sequence: None,
             next_sequence: None,

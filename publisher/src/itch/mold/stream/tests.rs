@@ -88,6 +88,25 @@ fn a_packet_wholly_below_the_expected_sequence_is_a_counted_duplicate() {
 }
 
 #[test]
+fn old_sequences_sent_again_for_minutes_are_dropped_and_counted() {
+    let mut wire = Wire::new(8);
+    // More than can be compared with.
+    let total = 2 * HISTORY as u64;
+    for at in 0..total / 1_024 {
+        wire.packet(0, 1 + at * 1_024, 1_024);
+    }
+    for _ in 0..3 {
+        for at in 0..total / 1_024 {
+            wire.packet(0, 1 + at * 1_024, 1_024);
+        }
+    }
+    wire.packet(0, total + 1, 1);
+    assert_eq!(wire.end(), messages(1, total + 1));
+    let counts = wire.stream.counts();
+    assert_eq!((counts.duplicates, counts.differing, counts.late, counts.gaps), (3 * total, 0, 0, 0));
+}
+
+#[test]
 fn of_a_partial_overlap_the_new_part_is_delivered() {
     let mut wire = Wire::new(8);
     wire.packet(0, 1, 5).packet(0, 4, 5);
