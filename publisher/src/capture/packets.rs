@@ -161,7 +161,7 @@ impl<R: Read> Packets<R> {
     /// # Errors
     /// [`FeedError`]: the file is cut off inside a record, a record contradicts itself, or reading failed. Nothing can be
     /// found after it.
-    pub fn next(&mut self) -> Result<Option<Packet<'_>>, FeedError> {
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, FeedError> {
         self.window.consume(std::mem::take(&mut self.lent));
         let found = loop {
             if !self.window.fill(1) {
@@ -266,7 +266,7 @@ fn block<R: Read>(
     }
     let word: [u8; 4] = head[4..8].try_into().expect("4 bytes");
     let len = if *big_endian { u32::from_be_bytes(word) } else { u32::from_le_bytes(word) } as usize;
-    if len < SMALLEST_BLOCK || len % 4 != 0 || len > LONGEST {
+    if len < SMALLEST_BLOCK || !len.is_multiple_of(4) || len > LONGEST {
         return Err(damaged(window, packet, "a block has an impossible length"));
     }
     need(window, packet, len)?;

@@ -25,15 +25,18 @@
 //! # Ok::<(), publisher::feed::FeedError>(())
 //! ```
 
+pub mod counters;
 pub mod decode;
 mod definition;
+mod event;
 pub mod framing;
 pub mod messages;
 pub mod mold;
 pub mod normalise;
 pub mod status;
 
+pub use counters::Counters;
 pub use decode::{Rejected, decode};
 pub use framing::{BinaryFile, FramingOptions};
 pub use messages::Message;
-pub use normalise::{Counters, Market, Normaliser, NormaliserOptions};
+pub use normalise::{Market, Normaliser, NormaliserOptions};

@@ -39,7 +39,7 @@ impl<R: Read> RawPackets<R> {
     }
 
     /// The next datagram and where it begins; `None` at the end.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, &[u8])>, FeedError> {
+    pub(super) fn next_packet(&mut self) -> Result<Option<(u64, &[u8])>, FeedError> {
         self.window.consume(std::mem::take(&mut self.lent));
         if let Some(fault) = &self.fault {
             return Err(fault.clone());

@@ -328,7 +328,7 @@ impl<R: Read> Reader<R> {
         let is_bare = matches!(frames, Frames::Raw(_));
         let (payload, destination, capture, offset) = match frames {
             Frames::Capture(packets) => {
-                let Some(packet) = packets.next()? else { return Ok(false) };
+                let Some(packet) = packets.next_packet()? else { return Ok(false) };
                 stats.frames += 1;
                 if let (Some(last), Some(time)) = (*last_time, packet.time)
                     && time < last
@@ -349,7 +349,7 @@ impl<R: Read> Reader<R> {
                 }
             }
             Frames::Raw(packets) => {
-                let Some((offset, payload)) = packets.next()? else { return Ok(false) };
+                let Some((offset, payload)) = packets.next_packet()? else { return Ok(false) };
                 stats.frames += 1;
                 (payload, SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)), None, offset)
             }
