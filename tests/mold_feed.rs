@@ -143,6 +143,31 @@ fn pcapng_with_several_interfaces_sections_resolutions_and_offsets_is_exact() {
 }
 
 #[test]
+fn frames_in_simple_and_in_obsolete_blocks_are_read() {
+    for big in [false, true] {
+        let word = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let half = |value: u16| if big { value.to_be_bytes() } else { value.to_le_bytes() };
+        let mut bytes = pcapng(big, &[NgInterface::NANOS], &[(0, datagram(LINE_A, 1, 1))]);
+        let (time, frame) = datagram(LINE_A, 2, 1);
+        let padded = [&frame[..], &vec![0; frame.len().next_multiple_of(4) - frame.len()]].concat();
+        let len = word(frame.len() as u32);
+        let mut block = |kind: u32, head: Vec<u8>| {
+            let total = word((12 + head.len() + padded.len()) as u32);
+            bytes.extend([&word(kind)[..], &total, &head, &padded, &total].concat());
+        };
+        // Obsolete: interface, drops, time, lengths. Simple: the length alone.
+        let times = [word((time >> 32) as u32), word(time as u32)].concat();
+        block(2, [&half(0)[..], &half(0xFFFF), &times, &len, &len].concat());
+        block(3, len.to_vec());
+        let mut feed = feed(&bytes);
+        let got = drain(&mut feed);
+        assert_eq!((got.numbers(), got.error.is_none()), (vec![1, 2], true), "big {big}: {:?}", got.error);
+        assert_eq!(got.messages[1].1, Some(time));
+        assert_eq!((feed.stats().frames, feed.stats().sessions[0].counts.duplicates), (3, 1));
+    }
+}
+
+#[test]
 fn padding_and_trailers_are_no_messages() {
     let mut frames = vec![datagram(LINE_A, 1, 2), heartbeat(LINE_A, 3), datagram(LINE_A, 3, 1)];
     for (_, frame) in &mut frames {

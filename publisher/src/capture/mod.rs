@@ -5,7 +5,7 @@
 //!  bytes    buffered   frames, with times   UDP payloads   (MoldUDP64: itch::mold)
 //! ```
 //!
-//! [`window`] holds a bounded piece of the stream, [`packets`] finds captured frames in it, and [`datagram`] goes through
+//! [`window`] holds a bounded piece of the stream, [`packets`] finds captured frames in it, and [`mod@datagram`] goes through
 //! link, IP and UDP to the payload. What containers look like is `pcap-parser`'s knowledge, what protocols look like
 //! `etherparse`'s; lengths, bounds, times and what to do about a fault are here.
 //!

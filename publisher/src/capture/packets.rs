@@ -296,6 +296,12 @@ fn block<R: Read>(
             }
             None => return Err(damaged(window, packet, "a frame comes before any interface")),
         },
+        Ok((_, Block::Unknown(other))) if bytes[..4] == obsolete_packet(*big_endian) => {
+            match obsolete(other.data, *big_endian, interfaces, len) {
+                Some(found) => Some(found),
+                None => return Err(damaged(window, packet, "an obsolete packet block contradicts itself")),
+            }
+        }
         // Statistics, names, secrets, and what is not known here.
         Ok(_) => None,
         Err(_) => return Err(damaged(window, packet, "a block contradicts itself")),
@@ -304,6 +310,31 @@ fn block<R: Read>(
         window.consume(len);
     }
     Ok(found)
+}
+
+/// Type of the block that frames had before there were enhanced packet blocks; old files have it.
+const fn obsolete_packet(big_endian: bool) -> [u8; 4] {
+    if big_endian { 2u32.to_be_bytes() } else { 2u32.to_le_bytes() }
+}
+
+/// The frame in an obsolete packet block: as the enhanced one, but for a 16-bit interface and a count of drops.
+fn obsolete(data: &[u8], big_endian: bool, interfaces: &[Interface], record_len: usize) -> Option<Found> {
+    let word = |at: usize| {
+        let bytes: [u8; 4] = data.get(at..at + 4)?.try_into().ok()?;
+        Some(if big_endian { u32::from_be_bytes(bytes) } else { u32::from_le_bytes(bytes) })
+    };
+    let first = data.first_chunk::<2>()?;
+    let place = if big_endian { u16::from_be_bytes(*first) } else { u16::from_le_bytes(*first) };
+    let interface = interfaces.get(usize::from(place))?;
+    let units = u64::from(word(4)?) << 32 | u64::from(word(8)?);
+    let len = word(12)? as usize;
+    (len <= data.len().checked_sub(ENHANCED_DATA_AT - 8)?).then_some(Found {
+        record_len,
+        at: ENHANCED_DATA_AT,
+        len,
+        time: time(units, interface.resolution, interface.offset_seconds),
+        link: interface.link,
+    })
 }
 
 fn interface(description: &InterfaceDescriptionBlock<'_>, big_endian: bool) -> Option<Interface> {
