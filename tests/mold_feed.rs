@@ -244,7 +244,8 @@ fn a_session_that_follows_on_the_same_line_counts_from_one_again() {
         (OPEN_NS + 86_400_000_000_000, frame(LINE_A, &mold(b"000010060A", sequence, &orders(sequence, count))))
     };
     let late = (OPEN_NS + 86_400_000_001_000, datagram(LINE_A, 5, 1).1);
-    let frames = [datagram(LINE_A, 1, 2), heartbeat(LINE_A, 4), next_day(2, 2), late, next_day(4, 1)];
+    let end = (OPEN_NS + 5_000, frame(LINE_A, &mold_header(SESSION, 4, 0xFFFF)));
+    let frames = [datagram(LINE_A, 1, 2), end, next_day(2, 2), late, next_day(4, 1)];
     let mut feed = feed(&pcap_nanos(&frames));
     let got = drain(&mut feed);
     assert_eq!(got.numbers(), [1, 2, 2, 3, 4]);
@@ -256,6 +257,34 @@ fn a_session_that_follows_on_the_same_line_counts_from_one_again() {
     let stats = feed.stats();
     assert_eq!(stats.sessions.len(), 2);
     assert_eq!(stats.sessions[0].superseded, 1, "what comes of the old session after the new one began");
+}
+
+#[test]
+fn a_session_that_was_cut_off_is_followed_by_another_all_the_same() {
+    let next = |sequence| (OPEN_NS + 50_000, frame(LINE_A, &mold(b"000010060A", sequence, &orders(sequence, 1))));
+    // However little of it comes, and though the other line still brings the end of the old one.
+    for count in [1, 7, 8, 9, 30] {
+        let mut frames = vec![datagram(LINE_A, 1, 1), datagram(LINE_B, 1, 1), datagram(LINE_A, 3, 1)];
+        frames.push(next(1));
+        frames.push(datagram(LINE_B, 2, 1));
+        frames.extend((2..=count).map(next));
+        let got = drain(&mut feed(&pcap_nanos(&frames)));
+        assert_eq!(got.numbers(), (1..=3).chain(1..=count).collect::<Vec<_>>());
+        assert_eq!((got.notices.len(), got.notices[0].0), (1, 3));
+    }
+}
+
+#[test]
+fn a_damaged_session_name_is_no_new_session() {
+    let stray = (OPEN_NS + 2_600, frame(LINE_A, &mold(b"000010059C", 3, &orders(3, 1))));
+    let frames: Vec<Captured> = (1..=20).map(|n| datagram(LINE_A, n, 1)).collect();
+    let mut all = frames.clone();
+    all[2] = stray;
+    let mut feed = feed(&pcap_nanos(&all));
+    let got = drain(&mut feed);
+    assert_eq!(got.numbers(), (1..=20).filter(|n| *n != 3).collect::<Vec<_>>());
+    assert_eq!(got.gaps(), [(2, 3, 1)]);
+    assert_eq!((feed.stats().sessions.len(), feed.stats().sessions[1].superseded), (2, 1));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! A capture as a feed: sessions and lines told apart, one of them delivered.
 //!
 //! A capture may hold several sessions. Those that follow each other on the same lines are one feed: when another session
-//! begins on a line of the one that is followed, that one is over (what is still missing of it is declared), and the new
-//! one is followed from its message 1. Sessions on lines of their own are other channels: the first that comes is
+//! begins on a line of the one that is followed, and that one has ended or says nothing more there, it is over (what is still
+//! missing of it is declared), and the new one is followed from its message 1. Sessions on lines of their own are other channels: the first that comes is
 //! followed, or the one that is asked for, and the others are only counted. Lines are told apart by where their datagrams
 //! go; whatever carries the followed session is one of its lines.
 
@@ -41,9 +41,23 @@ enum Frames<R> {
     Broken(PathBuf),
 }
 
-/// The first datagram of the session that takes the place of the one that is followed.
+/// Datagrams of a session that has to come before it is believed to take the place of one that did not end: a name that
+/// was damaged on the way is no new session.
+const CONFIRMING: usize = 8;
+
+/// A session that may take the place of the one that is followed.
 struct Successor {
     session: usize,
+    /// The line that it came by.
+    destination: SocketAddr,
+    /// It does: the other one has ended, or enough of this one has come.
+    confirmed: bool,
+    /// What has come of it.
+    kept: Vec<Kept>,
+}
+
+/// A datagram of a [`Successor`].
+struct Kept {
     sequence: u64,
     count: u16,
     next: u64,
@@ -204,7 +218,9 @@ impl<R: Read> MoldFeed<R> {
             if self.loose.advance() {
                 return Some(Ready::Loose);
             }
-            let ending = self.ended.is_some() || self.reader.successor.is_some();
+            let ended = self.ended.is_some();
+            let turns = self.reader.successor.as_ref().is_some_and(|successor| successor.confirmed || ended);
+            let ending = ended || turns;
             match self.stream.settle(ending) {
                 Settled::Waiting => {}
                 Settled::Ready => continue,
@@ -219,9 +235,9 @@ impl<R: Read> MoldFeed<R> {
                     continue;
                 }
             }
-            if let Some(successor) = self.reader.successor.take() {
-                self.follow(successor);
-            } else if self.ended.is_some() {
+            if let Some(successor) = self.reader.successor.take_if(|_| turns) {
+                self.follow(&successor);
+            } else if ended {
                 return None;
             } else {
                 self.read();
@@ -230,23 +246,19 @@ impl<R: Read> MoldFeed<R> {
     }
 
     /// Begins to follow the session that takes the place of the one followed until now.
-    fn follow(&mut self, successor: Successor) {
+    fn follow(&mut self, successor: &Successor) {
         if let Some(before) = self.reader.followed {
             note_counts(&mut self.reader.stats.sessions[before], &self.stream);
         }
         self.stream.begin_session();
         self.reader.followed = Some(successor.session);
-        self.notices.push_back(Notice::Session { capture: successor.capture });
-        self.stream.announce(successor.next, successor.capture);
-        if successor.count > 0 {
-            self.stream.offer(&Arrival {
-                sequence: successor.sequence,
-                count: successor.count,
-                blocks: &successor.blocks,
-                capture: successor.capture,
-                offset: successor.offset,
-                side: successor.side,
-            });
+        self.notices.push_back(Notice::Session { capture: successor.kept.first().and_then(|kept| kept.capture) });
+        for kept in &successor.kept {
+            let Kept { sequence, count, next, ref blocks, capture, offset, side } = *kept;
+            self.stream.announce(next, capture);
+            if count > 0 {
+                self.stream.offer(&Arrival { sequence, count, blocks, capture, offset, side });
+            }
         }
     }
 }
@@ -427,19 +439,29 @@ impl<R: Read> Reader<R> {
         if *followed != Some(at) {
             if followed.is_some_and(|current| current > at) {
                 session.superseded += u64::from(packet.present);
-            } else {
-                *successor = Some(Successor {
-                    session: at,
-                    sequence: packet.sequence,
-                    count: packet.present,
-                    next: packet.next_sequence(),
-                    blocks: packet.blocks.to_vec(),
-                    capture,
-                    offset,
-                    side: side_at,
-                });
+                return Ok(true);
             }
+            let kept = Kept {
+                sequence: packet.sequence,
+                count: packet.present,
+                next: packet.next_sequence(),
+                blocks: packet.blocks.to_vec(),
+                capture,
+                offset,
+                side: side_at,
+            };
+            if successor.as_ref().is_some_and(|other| other.session != at) {
+                dismiss(successor, stats);
+            }
+            let successor =
+                successor.get_or_insert(Successor { session: at, destination, confirmed: false, kept: Vec::new() });
+            successor.kept.push(kept);
+            let ended = followed.is_some_and(|current| stats.sessions[current].ended);
+            successor.confirmed = ended || successor.kept.len() >= CONFIRMING;
             return Ok(true);
+        }
+        if successor.as_ref().is_some_and(|successor| successor.destination == destination) {
+            dismiss(successor, stats);
         }
         if packet.present > 0 {
             stream.offer(&Arrival {
@@ -476,6 +498,14 @@ impl<R: Read> Reader<R> {
             found.push(format!("the sessions {}; name one of them, or none", sessions.join(", ")));
         }
         FeedError::NoFeed { path, session: self.options.session.clone(), found: found.join(", ") }
+    }
+}
+
+/// The session that is followed goes on where the other came: that one is none.
+fn dismiss(successor: &mut Option<Successor>, stats: &mut MoldStats) {
+    if let Some(none) = successor.take() {
+        let messages: u64 = none.kept.iter().map(|kept| u64::from(kept.count)).sum();
+        stats.sessions[none.session].superseded += messages;
     }
 }
 

@@ -72,7 +72,7 @@ impl MoldStats {
             let dropped = [
                 (counts.late, "came after they had been declared lost"),
                 (counts.before_start, "are from before the start"),
-                (session.superseded, "came after another session had begun"),
+                (session.superseded, "came while another session went on in its place"),
             ];
             for (count, what) in dropped.into_iter().filter(|(count, _)| *count > 0) {
                 lines.push(format!("session {name}: {count} messages {what}, and were dropped"));
@@ -164,7 +164,8 @@ pub struct SessionStats {
     pub first_short: Option<u64>,
     /// Bytes behind the last message of a datagram.
     pub left_over_bytes: u64,
-    /// Messages of a session that another had taken the place of: dropped.
+    /// Messages that came while another session was followed on the same line: of one whose place that had taken, or of
+    /// none at all (a damaged name). Dropped.
     pub superseded: u64,
     /// When its first and its last datagram were captured.
     pub first_capture: Option<Nanos>,
