@@ -70,6 +70,8 @@ pub struct FeedSection {
     /// Carry market participant positions too.
     #[serde(default)]
     pub full: bool,
+    /// Which MoldUDP64 session to follow, where a packet capture has several side by side; left out: the first.
+    pub session: Option<String>,
     /// The market, by its identifier code: `XNAS`, `XBOS` or `XPSX`.
     #[serde(default = "nasdaq")]
     pub market: String,

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod compare;
 pub mod data;
 pub mod naive;
