@@ -1,6 +1,7 @@
 //! Replays feeds through the real publisher and the real subscriber, and measures what reaches a strategy.
 //!
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
+//! - [`open`], [`book`]: a capture opened, and what its books looked like at a moment.
 //! - [`backtest`]: a strategy on a file, without a publisher.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
@@ -11,8 +12,10 @@
 #![forbid(unsafe_code)]
 
 pub mod backtest;
+pub mod book;
 pub mod generate;
 pub mod measure;
+pub mod open;
 pub mod report;
 pub mod roles;
 pub mod run;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use feeds_replay::book::command::BookArguments;
 use feeds_replay::generate::{GenerateOptions, GenerateSummary, Generator};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
@@ -54,6 +55,8 @@ enum Command {
     Replay(Replay),
     /// Write a generated market day as an ITCH capture.
     Generate(Generate),
+    /// Show a book as it was at a moment, or where two captures' books part.
+    Book(BookArguments),
     /// What the processes of a run are started with.
     #[command(hide = true)]
     Role {
@@ -175,6 +178,7 @@ fn main() -> ExitCode {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
         Command::Generate(generate) => run_generate(&generate).map(|()| true),
+        Command::Book(book) => feeds_replay::book::command::run(&book),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
