@@ -249,7 +249,7 @@ fn a_gap_over_every_book_and_its_healing_allocate_nothing() {
     use protocol::arbiter::{Delivery, Gap};
     use protocol::line::Stamp;
     use protocol::record::{InstrumentId, Record};
-    use protocol::run::LossCause;
+    use protocol::run::{Carrier, LanePath, LossCause};
     let mut channel = protocol::channel::ChannelWriter::new(Epoch(1), ChannelConfig::default());
     let mut engine = Engine::new(EngineConfig::default());
     let mut looker = Looker::default();
@@ -265,7 +265,12 @@ fn a_gap_over_every_book_and_its_healing_allocate_nothing() {
         let mut stamp: Stamp = channel.next();
         channel
             .push(&record, Nanos(now), &mut |line: &Line| {
-                engine.turn(Nanos(now), looker).on_lines(stamp, std::slice::from_ref(line), Lane::new(0), None);
+                engine.turn(Nanos(now), looker).on_lines(
+                    stamp,
+                    std::slice::from_ref(line),
+                    LanePath::new(Lane::new(0), Carrier::Local),
+                    None,
+                );
                 stamp = stamp.plus(1);
             })
             .expect("far from the last sequence number");

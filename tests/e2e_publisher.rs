@@ -42,7 +42,7 @@ impl Handler for Witness {
         self.epochs.push(to.0);
         self.next = 1;
     }
-    fn on_lane_silent(&mut self, _: &Context<'_>, _: protocol::record::Lane, _: protocol::time::Nanos) {
+    fn on_path_silent(&mut self, _: &Context<'_>, _: protocol::run::LanePath, _: protocol::time::Nanos) {
         self.silences += 1;
     }
     fn on_state_change(&mut self, _: &Context<'_>, change: &StateChange) {

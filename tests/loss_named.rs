@@ -17,6 +17,7 @@ use protocol::book::{BooksConfig, EventEnd};
 use protocol::channel::ChannelConfig;
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, Lane};
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 use publisher::Pipeline;
 use publisher::date::SessionDate;
@@ -119,7 +120,12 @@ fn day(seed: u64) -> Vec<Line> {
 fn oracle(lines: &[Line]) -> Oracle {
     let mut engine = Engine::new(EngineConfig { books: BOOKS, ..EngineConfig::default() });
     let mut oracle = Oracle::default();
-    engine.turn(Nanos(1), &mut oracle).on_lines(lines[0].stamp(), lines, Lane::new(0), Some(Nanos(1_000_000_000)));
+    engine.turn(Nanos(1), &mut oracle).on_lines(
+        lines[0].stamp(),
+        lines,
+        LanePath::new(Lane::new(0), Carrier::Local),
+        Some(Nanos(1_000_000_000)),
+    );
     assert_eq!(engine.digest_counts().disagreed, 0);
     assert!(engine.digest_counts().compared > 100);
     oracle

@@ -15,7 +15,7 @@ use protocol::book::{BookState, BooksConfig, Start, StateReason};
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, Flags, InstrumentId, Kind, Lane, Record, Side};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use subscriber::{Engine, EngineConfig, Handler, Selection};
 use transport::fault::{Fault, FaultInjector, FaultPlan};
@@ -180,7 +180,8 @@ fn the_copies_of_a_and_b_are_applied_once() {
     }
     assert_eq!(world.levels(ONE, Side::BID), [(100, 50, 10)]);
     assert_eq!(world.sequences(), (1..=11).collect::<Vec<_>>());
-    let duplicates = [0, 1].map(|lane| world.arbiter.lane_counts(Lane::new(lane)).duplicates);
+    let duplicates =
+        [0, 1].map(|lane| world.arbiter.path_counts(LanePath::new(Lane::new(lane), Carrier::Local)).duplicates);
     assert_eq!((duplicates, world.engine.counts().lines), ([0, 11], 11));
     assert!(world.told.gaps.is_empty() && world.state(ONE) == BookState::Live);
 }
@@ -276,7 +277,12 @@ fn a_sequence_that_falls_back_to_one_is_a_new_epoch_and_not_stale_data() {
         let mut record = record;
         record.instrument_seq.set(seq);
         let line = [Line::seal(record, stamp)];
-        let run = Run { lane: Lane::new(0), first: stamp, lines: &line, publish_time: Some(now) };
+        let run = Run {
+            path: LanePath::new(Lane::new(0), Carrier::Local),
+            first: stamp,
+            lines: &line,
+            publish_time: Some(now),
+        };
         arbiter.sink(now, &mut engine.turn(now, told)).on_run(run);
         arbiter.counts()
     };
@@ -385,7 +391,12 @@ fn hand_up(engine: &mut Engine, told: &mut Told, stamp: Stamp, publish: Nanos, n
     let mut record = last(Kind::STATISTIC, InstrumentId::CHANNEL);
     record.ts_publish.set(publish.low());
     record.instrument_seq.set(stamp.sequence().0 as u32);
-    engine.turn(now, told).on_lines(stamp, &[Line::seal(record, stamp)], Lane::new(0), None);
+    engine.turn(now, told).on_lines(
+        stamp,
+        &[Line::seal(record, stamp)],
+        LanePath::new(Lane::new(0), Carrier::Local),
+        None,
+    );
 }
 
 #[test]
@@ -453,7 +464,12 @@ fn lines_that_waited_keep_the_time_of_their_own_publisher_whose_clock_is_behind(
     let ahead = now.plus(MS);
     for (lane, time) in [(0, now), (1, ahead)] {
         let next = Stamp::new(Epoch(1), SequenceNumber::FIRST);
-        let position = Position { lane: Lane::new(lane), next, publish_time: Some(time), ended: false };
+        let position = Position {
+            path: LanePath::new(Lane::new(lane), Carrier::Local),
+            next,
+            publish_time: Some(time),
+            ended: false,
+        };
         arbiter.sink(now, &mut engine.turn(now, &mut told)).on_position(position);
     }
     for (lane, sequence, publish) in [(1, 1, ahead), (0, 3, now.plus(20)), (1, 2, ahead.plus(10))] {
@@ -462,7 +478,12 @@ fn lines_that_waited_keep_the_time_of_their_own_publisher_whose_clock_is_behind(
         record.ts_publish.set(publish.low());
         record.instrument_seq.set(sequence as u32);
         let line = [Line::seal(record, stamp)];
-        let run = Run { lane: Lane::new(lane), first: stamp, lines: &line, publish_time: Some(publish) };
+        let run = Run {
+            path: LanePath::new(Lane::new(lane), Carrier::Local),
+            first: stamp,
+            lines: &line,
+            publish_time: Some(publish),
+        };
         arbiter.sink(now, &mut engine.turn(now, &mut told)).on_run(run);
     }
     let times: Vec<_> = told.lines.iter().map(|(_, time)| *time).collect();
@@ -639,7 +660,12 @@ fn a_late_joiner_is_never_quietly_wrong() {
         let (from, now) = (1_500, Nanos(SECOND));
         for (sequence, line) in (1u64..).zip(&lines).skip(from) {
             let first = Stamp::new(Epoch(1), SequenceNumber(sequence));
-            let run = Run { lane: Lane::new(0), first, lines: std::slice::from_ref(line), publish_time: None };
+            let run = Run {
+                path: LanePath::new(Lane::new(0), Carrier::Local),
+                first,
+                lines: std::slice::from_ref(line),
+                publish_time: None,
+            };
             arbiter.sink(now, &mut engine.turn(now, &mut watcher)).on_run(run);
         }
         assert_eq!(engine.counts().lines, (lines.len() - from) as u64);
@@ -679,7 +705,7 @@ fn whoever_selects_instruments_is_told_the_same_of_them_at_the_same_lines() {
         let mut engine = Engine::new(EngineConfig { selection, ..EngineConfig::default() });
         let mut told = Told::default();
         let first = Stamp::new(Epoch(1), SequenceNumber::FIRST);
-        engine.turn(Nanos(1), &mut told).on_lines(first, &lines, Lane::new(0), None);
+        engine.turn(Nanos(1), &mut told).on_lines(first, &lines, LanePath::new(Lane::new(0), Carrier::Local), None);
         (engine, told)
     };
     let ((all, all_told), (one, one_told)) = (read(Selection::all()), read(Selection::symbols(["S1"])));
@@ -713,14 +739,14 @@ fn a_session_that_ends_inside_an_open_event_still_ends_and_digests_the_others() 
 fn a_lane_that_names_its_loss_is_believed_at_once_when_it_is_the_only_one() {
     let mut arbiter = Arbiter::new(ArbiterConfig::default());
     let (mut engine, mut told) = (engine(Start::Strict), Told::default());
-    let (now, lane) = (Nanos(SECOND), Lane::new(0));
+    let (now, path) = (Nanos(SECOND), LanePath::new(Lane::new(0), Carrier::Local));
     let first = Stamp::new(Epoch(1), SequenceNumber(1));
     let mut turn = engine.turn(now, &mut told);
     let mut sink = arbiter.sink(now, &mut turn);
-    sink.on_position(Position { lane, next: first, publish_time: None, ended: false });
-    sink.on_loss(lane, first, 40, LossCause::Lapped);
+    sink.on_position(Position { path, next: first, publish_time: None, ended: false });
+    sink.on_loss(path, first, 40, LossCause::Lapped);
     let line = [Line::seal(last(Kind::STATISTIC, InstrumentId::CHANNEL), first.plus(40))];
-    sink.on_run(Run { lane, first: first.plus(40), lines: &line, publish_time: None });
+    sink.on_run(Run { path, first: first.plus(40), lines: &line, publish_time: None });
     let gaps: Vec<_> = told.gaps.iter().map(|gap| (gap.first, gap.count, gap.cause)).collect();
     assert_eq!((gaps, told.lines.len()), (vec![(first, 40, LossCause::Lapped)], 1));
 }

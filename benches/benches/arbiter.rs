@@ -8,7 +8,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{InstrumentId, Kind, Lane, Record};
-use protocol::run::{Run, RunSink};
+use protocol::run::{Carrier, LanePath, Run, RunSink};
 use protocol::time::Nanos;
 
 const RUN: usize = 22;
@@ -22,7 +22,7 @@ struct Taken {
 
 impl Delivery for Taken {
     #[inline(always)]
-    fn on_lines(&mut self, _: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, _: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         self.lines += lines.len() as u64;
         black_box(lines);
     }
@@ -32,12 +32,12 @@ impl Delivery for Taken {
     fn on_joined(&mut self, _: Stamp) {}
     fn on_epoch(&mut self, _: Epoch, _: Epoch) {}
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
 }
 
 fn run(lines: &[Line], first: Stamp, lane: u16) -> Run<'_> {
-    Run { lane: Lane::new(lane), first, lines, publish_time: None }
+    Run { path: LanePath::new(Lane::new(lane), Carrier::Local), first, lines, publish_time: None }
 }
 
 fn benches(c: &mut Criterion) {

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::ring::StartAt;
 use transport::{LaneRx, RingWriter};
@@ -32,7 +32,7 @@ impl RunSink for Count {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         panic!("{count} lines from {first} lost ({cause:?}) within one thread");
     }
 }

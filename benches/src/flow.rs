@@ -17,7 +17,7 @@ use crossbeam_utils::CachePadded;
 use protocol::channel::ChannelConfig;
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use publisher::Pipeline;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
@@ -160,7 +160,7 @@ impl RunSink for InOrder<'_> {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         panic!("{count} lines from {first} were lost ({cause:?}), and the writer waits for this reader");
     }
 }

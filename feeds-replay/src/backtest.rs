@@ -23,6 +23,7 @@ use protocol::book::{BooksConfig, Start};
 use protocol::channel::ChannelConfig;
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::Lane;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 use publisher::date::{DateError, SessionDate, session_date};
 use publisher::feed::FeedError;
@@ -114,7 +115,12 @@ impl<R: Read> Backtest<R> {
         }
         let mut stamp = next;
         self.pipeline.step(self.now, &mut |line: &Line| {
-            turn.on_lines(stamp, std::slice::from_ref(line), Lane::new(0), Some(due.time));
+            turn.on_lines(
+                stamp,
+                std::slice::from_ref(line),
+                LanePath::new(Lane::new(0), Carrier::Local),
+                Some(due.time),
+            );
             stamp = stamp.plus(1);
         })
     }

@@ -3,6 +3,7 @@
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
 //! - [`open`], [`book`]: a capture opened, and what its books looked like at a moment.
 //! - [`backtest`]: a strategy on a file, without a publisher.
+//! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
 //!
@@ -16,6 +17,7 @@ pub mod book;
 pub mod generate;
 pub mod measure;
 pub mod open;
+pub mod ping;
 pub mod report;
 pub mod roles;
 pub mod run;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::io::IsTerminal;
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,9 +13,10 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use feeds_replay::book::command::BookArguments;
 use feeds_replay::generate::command::GenerateArguments;
+use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
-use feeds_replay::spec::{Feed, Spec, Transport};
+use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
 use publisher::date::session_date;
 use publisher::input::Input;
@@ -36,8 +38,12 @@ Examples:
       at 100,000 messages a second; the date is in the file's name
   feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max
       flat out
+  feeds-replay replay day.itch --transport rdma --address 10.0.0.1 --peer-address 10.0.0.2
+      by RDMA from one port of this host to another: datagrams and writes into the subscriber's ring at once
   feeds-replay generate day.itch --messages 10000000 --symbols 500
       a day to try things on, for whoever has no capture
+  feeds-replay ping --transport shm
+      one update there and back at a time, to set beside perftest
 
 Every run uses one publishing and one subscribing process. The exit status is 0 if books agree and every \
 line published was delivered or named as lost, 1 if not, 2 if the command line is wrong."
@@ -57,10 +63,12 @@ enum Command {
     Generate(GenerateArguments),
     /// Show a book as it was at a moment, or where two captures' books part.
     Book(BookArguments),
+    /// Send one update at a time there and back between two processes, and show the round trip's times.
+    Ping(PingArguments),
     /// What the processes of a run are started with.
     #[command(hide = true)]
     Role {
-        /// publisher or subscriber
+        /// publisher, subscriber or echo
         role: String,
         /// JSON
         spec: String,
@@ -92,6 +100,8 @@ struct Replay {
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
+    #[command(flatten)]
+    rdma: RdmaPorts,
     /// As captured, that many times as fast; or 'max' for flat out, which claims no latency.
     #[arg(long, default_value = "1", conflicts_with = "rate")]
     speed: String,
@@ -114,6 +124,49 @@ struct Replay {
     common: Common,
 }
 
+/// For --transport rdma-ud, rdma-rc and rdma; they need a build with the feature rdma.
+#[derive(Args)]
+struct RdmaPorts {
+    /// The IPv4 address of the RDMA port that the publisher sends from.
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<Ipv4Addr>,
+    /// The IPv4 address of the RDMA port that the subscriber receives on; left out: the same.
+    #[arg(long, value_name = "ADDRESS", requires = "address")]
+    peer_address: Option<Ipv4Addr>,
+    /// The publisher's RDMA device, where several have the address.
+    #[arg(long, value_name = "NAME", requires = "address")]
+    device: Option<String>,
+    /// The subscriber's RDMA device.
+    #[arg(long, value_name = "NAME", requires = "address")]
+    peer_device: Option<String>,
+}
+
+impl RdmaPorts {
+    /// What the run needs of them.
+    fn spec(&self, ways: Ways) -> Result<Option<RdmaSpec>, Failure> {
+        if !ways.list().iter().any(|transport| transport.is_rdma()) {
+            return match self.address {
+                Some(address) => {
+                    Err(format!("--address {address} is for --transport rdma-ud, rdma-rc and rdma").into())
+                }
+                None => Ok(None),
+            };
+        }
+        if !cfg!(feature = "rdma") {
+            return Err(format!("this build has no RDMA; {}", publisher::HOW_TO_BUILD_RDMA).into());
+        }
+        let Some(address) = self.address else {
+            return Err("give the IPv4 address of an RDMA port with --address; `publisher devices` lists them".into());
+        };
+        Ok(Some(RdmaSpec {
+            address,
+            device: self.device.clone(),
+            peer_address: self.peer_address.unwrap_or(address),
+            peer_device: self.peer_device.clone(),
+        }))
+    }
+}
+
 #[derive(Args)]
 struct Common {
     /// The limit for p99.9 of the latency from intended hand-over, in microseconds.
@@ -133,8 +186,14 @@ enum Ways {
     Shm,
     /// UDP multicast on loopback.
     Udp,
-    /// One after the other.
+    /// Shared memory, then UDP multicast.
     Both,
+    /// RDMA datagrams to a multicast group.
+    RdmaUd,
+    /// RDMA writes into the subscriber's ring.
+    RdmaRc,
+    /// Both of these at once: the first copy of each line wins.
+    Rdma,
 }
 
 impl Ways {
@@ -143,6 +202,9 @@ impl Ways {
             Ways::Shm => &[Transport::Shm],
             Ways::Udp => &[Transport::Udp],
             Ways::Both => &[Transport::Shm, Transport::Udp],
+            Ways::RdmaUd => &[Transport::RdmaUd],
+            Ways::RdmaRc => &[Transport::RdmaRc],
+            Ways::Rdma => &[Transport::Rdma],
         }
     }
 }
@@ -157,6 +219,7 @@ fn main() -> ExitCode {
             stop_flag().and_then(|stop| feeds_replay::generate::command::run(&generate, &stop).map(|()| true))
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
+        Command::Ping(arguments) => run_ping(&arguments),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
@@ -187,7 +250,7 @@ fn run_demo(demo: &Demo) -> Result<bool, Failure> {
         );
     }
     let books = (usize::from(demo.symbols) + 16, 1 << 17, 1 << 16);
-    run_all(feed, Pace::Speed(1.0), Ways::Both, books, Some(total), &demo.common)
+    run_all(feed, Pace::Speed(1.0), Ways::Both, None, books, Some(total), &demo.common)
 }
 
 fn run_replay(replay: Replay) -> Result<bool, Failure> {
@@ -199,6 +262,7 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
         ),
     }
     .checked()?;
+    let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
     drop(Input::open(&replay.file)?);
     session_date(replay.date.as_deref(), None, &replay.file)?;
@@ -211,7 +275,11 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
         natural: replay.natural,
         full: replay.full,
     };
-    run_all(feed, pace, replay.transport, books, None, &replay.common)
+    run_all(feed, pace, replay.transport, rdma, books, None, &replay.common)
+}
+
+fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
+    Ok(ping::command(arguments, &stop_flag()?)?)
 }
 
 /// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends this program at once.
@@ -228,6 +296,7 @@ fn run_all(
     feed: Feed,
     pace: Pace,
     ways: Ways,
+    rdma: Option<RdmaSpec>,
     books: (usize, usize, usize),
     total: Option<u64>,
     common: &Common,
@@ -259,6 +328,8 @@ fn run_all(
             ring_lines: common.ring_lines,
             group: [239, 255, high, low].into(),
             port: 20_000 + (pid % 40_000) as u16,
+            rdma: rdma.clone(),
+            control: None,
             clock: clock.to_parts().to_string(),
             cores,
             books,

@@ -88,6 +88,9 @@ impl Summary {
             "refused_messages": publisher.refused,
             "unknown_orders": publisher.unknown_orders,
             "suspect_books": publisher.suspect_books,
+            "holes_filled": subscriber.holes_filled,
+            "lines_filled": subscriber.lines_filled,
+            "paths": subscriber.paths,
             "kernel_drops": subscriber.kernel_drops,
             "refused_packets": subscriber.refused_packets,
             "feed_error": publisher.error,
@@ -126,7 +129,7 @@ impl Summary {
         }
         let _ = writeln!(
             out,
-            "\n{:<5} {:<36} {:>10} {:>10} {:>10} {:>10} {:>11}",
+            "\n{:<7} {:<36} {:>10} {:>10} {:>10} {:>10} {:>11}",
             "", "latency", "p50", "p99", "p99.9", "max", "samples"
         );
         for (run, _) in &self.runs {
@@ -140,7 +143,7 @@ impl Summary {
             for (what, p) in rows.into_iter().filter(|(_, p)| p.count > 0) {
                 let _ = writeln!(
                     out,
-                    "{:<5} {what:<36} {:>10} {:>10} {:>10} {:>10} {:>11}",
+                    "{:<7} {what:<36} {:>10} {:>10} {:>10} {:>10} {:>11}",
                     run.spec.transport.name(),
                     duration(p.p50),
                     duration(p.p99),
@@ -175,6 +178,22 @@ impl Summary {
                     n => format!("{n} DISAGREE"),
                 }
             );
+            if subscriber.paths.len() > 1 {
+                for path in &subscriber.paths {
+                    let _ = writeln!(
+                        out,
+                        "{name}: {} was first with {} lines, and brought {} that another had brought already",
+                        path.name, path.won, path.duplicates
+                    );
+                }
+            }
+            if subscriber.holes_filled > 0 {
+                let _ = writeln!(
+                    out,
+                    "{name}: {} lines missing in {} holes came in time by another way, or late",
+                    subscriber.lines_filled, subscriber.holes_filled
+                );
+            }
             if publisher.refused + publisher.unknown_orders + publisher.suspect_books > 0 {
                 let _ = writeln!(
                     out,

@@ -111,7 +111,8 @@ pub fn run(
     // The publisher first: a subscriber looks for the ring when it starts, and is attached before it says that it is ready.
     let mut publisher = Process::start("publisher", spec)?;
     let published = publisher.hear_ready(stop)?;
-    let mut subscriber = Process::start("subscriber", spec)?;
+    let told = Spec { control: published.control.clone(), ..spec.clone() };
+    let mut subscriber = Process::start("subscriber", &told)?;
     let subscribed = subscriber.hear_ready(stop)?;
     watcher.on_ready(spec, published.pid, subscribed.pid);
     let start = Start { schedule: roles::schedule(spec, clock.now().plus(LEAD_NS).0, published.first_ns) };
@@ -186,7 +187,7 @@ pub fn run(
 }
 
 /// A child of this executable, ended when this is dropped.
-struct Process {
+pub(crate) struct Process {
     role: &'static str,
     child: Child,
     input: ChildStdin,
@@ -194,7 +195,7 @@ struct Process {
 }
 
 impl Process {
-    fn start(role: &'static str, spec: &Spec) -> Result<Process, RunError> {
+    pub(crate) fn start(role: &'static str, spec: &impl Serialize) -> Result<Process, RunError> {
         let spawn = |source| RunError::Spawn { role, source };
         let spec = serde_json::to_string(spec).map_err(|error| spawn(error.into()))?;
         let mut child = Command::new(std::env::current_exe().map_err(spawn)?)
@@ -209,13 +210,13 @@ impl Process {
         Ok(Process { role, child, input, lines: read_lines(output) })
     }
 
-    fn say(&mut self, what: &impl Serialize) -> Result<(), RunError> {
+    pub(crate) fn say(&mut self, what: &impl Serialize) -> Result<(), RunError> {
         let talk = |source| RunError::Talk { role: self.role, source };
         let text = serde_json::to_string(what).map_err(|error| talk(error.into()))?;
         writeln!(self.input, "{text}").and_then(|()| self.input.flush()).map_err(talk)
     }
 
-    fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, RunError> {
+    pub(crate) fn hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<T, RunError> {
         let silent = RunError::Silent { role: self.role, pid: self.child.id(), patience };
         self.try_hear(patience)?.ok_or(silent)
     }

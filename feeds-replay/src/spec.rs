@@ -4,7 +4,7 @@
 //! hands each child its [`Spec`] as an argument, waits until both have said [`Ready`], and tells both the [`Start`];
 //! each child answers with its report. Everything is one line of JSON each, on the child's standard input and output.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use publisher::pace::{Pace, Schedule};
@@ -12,12 +12,18 @@ use serde::{Deserialize, Serialize};
 
 /// How lines travel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Transport {
     /// The publisher's ring in shared memory.
     Shm,
     /// UDP multicast.
     Udp,
+    /// RDMA datagrams to a multicast group.
+    RdmaUd,
+    /// RDMA writes into the subscriber's ring.
+    RdmaRc,
+    /// Both; the first copy of each line wins.
+    Rdma,
 }
 
 impl Transport {
@@ -26,7 +32,15 @@ impl Transport {
         match self {
             Transport::Shm => "shm",
             Transport::Udp => "udp",
+            Transport::RdmaUd => "rdma-ud",
+            Transport::RdmaRc => "rdma-rc",
+            Transport::Rdma => "rdma",
         }
+    }
+
+    /// Whether it needs a build with the feature `rdma`, a device, and its address.
+    pub const fn is_rdma(self) -> bool {
+        matches!(self, Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma)
     }
 }
 
@@ -77,12 +91,40 @@ pub struct Spec {
     pub group: Ipv4Addr,
     /// See `group`.
     pub port: u16,
+    /// The RDMA ports, for the transports that need them.
+    #[serde(default)]
+    pub rdma: Option<RdmaSpec>,
+    /// The publisher's control channel, told to the subscriber.
+    #[serde(default)]
+    pub control: Option<ControlAt>,
     /// The mapping from counter ticks to time that all processes of the run share, as text.
     pub clock: String,
     /// The publisher's core and the subscriber's, where there is one for each.
     pub cores: Option<(usize, usize)>,
     /// Sizes of the books: instruments, orders, levels.
     pub books: (usize, usize, usize),
+}
+
+/// The ports of a run by RDMA.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RdmaSpec {
+    /// The IPv4 address of the publisher's port.
+    pub address: Ipv4Addr,
+    /// Its device; `None`: whichever has the address.
+    pub device: Option<String>,
+    /// The IPv4 address of the subscriber's port.
+    pub peer_address: Ipv4Addr,
+    /// Its device.
+    pub peer_device: Option<String>,
+}
+
+/// Where a control channel listens, and who it lets in.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ControlAt {
+    /// Where.
+    pub address: SocketAddr,
+    /// The token to show.
+    pub token: String,
 }
 
 /// A child is ready to start.
@@ -94,6 +136,9 @@ pub struct Ready {
     pub first_ns: u64,
     /// What the feed's date is, in words (the publisher's answer only).
     pub date: String,
+    /// Its control channel, if it has one (the publisher's answer only).
+    #[serde(default)]
+    pub control: Option<ControlAt>,
     /// Why it is not pinned as asked, or what else is worth knowing.
     pub notes: Vec<String>,
 }
@@ -181,6 +226,12 @@ pub struct SubscriberReport {
     pub lost: u64,
     /// Gaps that named them.
     pub gaps: u64,
+    /// Holes that another path, or a late packet, filled in time.
+    pub holes_filled: u64,
+    /// Lines in them.
+    pub lines_filled: u64,
+    /// The ways that lines came by, and how often each was first.
+    pub paths: Vec<PathReport>,
     /// Events of readable books.
     pub events: u64,
     /// Instruments that have a definition.
@@ -215,6 +266,17 @@ pub struct SubscriberReport {
     pub ended: bool,
     /// What is worth knowing.
     pub notes: Vec<String>,
+}
+
+/// What one way of several brought.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct PathReport {
+    /// Its name.
+    pub name: String,
+    /// Lines that it brought first.
+    pub won: u64,
+    /// Lines that had come already.
+    pub duplicates: u64,
 }
 
 /// What a child says at its end.

@@ -141,6 +141,8 @@ mod tests {
                 ring_lines: 64,
                 group: [239, 0, 0, 1].into(),
                 port: 1,
+                rdma: None,
+                control: None,
                 clock: String::new(),
                 cores: Some((0, 1)),
                 books: (1, 1, 1),

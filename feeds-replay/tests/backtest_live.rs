@@ -62,7 +62,7 @@ impl Handler for Transcript {
             update.stamp,
             update.record,
             update.ts_publish,
-            update.lane
+            update.path.lane
         ));
     }
     fn on_definition(&mut self, _: &Context<'_>, instrument: InstrumentId, definition: &Definition) {

@@ -10,11 +10,11 @@
 use crate::early::EarlyStore;
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
 use crate::record::Lane;
-use crate::run::{LossCause, Position, Run, RunSink};
+use crate::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use crate::time::Nanos;
 
-/// Lanes that one arbiter tells apart. Lines of a lane numbered higher are still taken; they share the last counters.
-pub const MAX_LANES: usize = 8;
+/// Paths that one arbiter tells apart. Lines of further ones are still taken; they share the last one's counters.
+pub const MAX_PATHS: usize = 8;
 
 /// Settings of an [`Arbiter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +23,7 @@ pub struct ArbiterConfig {
     pub paths: usize,
     /// How long what is missing may take to come by another path, or out of order, ns.
     pub hedge_ns: u64,
-    /// A lane from which nothing, not even a heartbeat, came for this long is silent, ns.
+    /// A path from which nothing, not even a heartbeat, came for this long is silent, ns.
     pub lane_silent_ns: u64,
     /// Lines ahead of the cursor that can wait; a power of two.
     pub early_lines: usize,
@@ -50,7 +50,7 @@ pub struct Gap {
 /// Takes what the arbiter decides.
 pub trait Delivery {
     /// The next lines of the stream, in order. `publish_time` as in [`Run`].
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], lane: Lane, publish_time: Option<Nanos>);
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], path: LanePath, publish_time: Option<Nanos>);
     /// The next lines of the stream will never come.
     fn on_gap(&mut self, gap: Gap);
     /// The stream is taken up here; what was before is not part of it. Line 1 if what came first was within an early
@@ -60,36 +60,47 @@ pub trait Delivery {
     fn on_epoch(&mut self, from: Epoch, to: Epoch);
     /// The clock of this lane's publisher, at or before the `ts_publish` of every line that is delivered from now on.
     fn on_publish_time(&mut self, lane: Lane, time: Nanos);
-    /// Nothing came from this lane for the configured time.
-    fn on_lane_silent(&mut self, lane: Lane, since: Nanos);
+    /// Nothing came by this path for the configured time.
+    fn on_path_silent(&mut self, path: LanePath, since: Nanos);
     /// The publisher said that the stream ends here, and everything before was delivered or named.
     fn on_end(&mut self, at: Stamp);
 }
 
-/// What one lane did.
+/// What one path did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct LaneCounts {
-    /// Lines that this lane brought first, and that were delivered.
+pub struct PathCounts {
+    /// Lines that this path brought first, and that were delivered.
     pub won: u64,
     /// Lines that had come already.
     pub duplicates: u64,
     /// Lines of an epoch that is over.
     pub old_epoch: u64,
-    /// Times this lane fell silent.
+    /// Times this path fell silent.
     pub silences: u64,
 }
 
-#[derive(Clone, Copy, Default)]
-struct LaneState {
-    counts: LaneCounts,
+#[derive(Clone, Copy)]
+struct PathState {
+    path: LanePath,
+    counts: PathCounts,
     /// When something last came, if ever.
     heard: Option<Nanos>,
     silent: bool,
-    /// The stamp after the newest line that this lane is known to have carried.
+    /// The stamp after the newest line that this path is known to have carried.
     position: Stamp,
 }
 
-/// What happened, over all lanes.
+impl PathState {
+    const UNKNOWN: PathState = PathState {
+        path: LanePath::new(Lane::new(0), Carrier::Local),
+        counts: PathCounts { won: 0, duplicates: 0, old_epoch: 0, silences: 0 },
+        heard: None,
+        silent: false,
+        position: Stamp(0),
+    };
+}
+
+/// What happened, over all paths.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ArbiterCounts {
     /// Lines delivered.
@@ -98,6 +109,10 @@ pub struct ArbiterCounts {
     pub gaps: u64,
     /// Lines in them.
     pub lost: u64,
+    /// Times that lines were missing and came within the hedge time, by another path or out of order.
+    pub holes_filled: u64,
+    /// Lines in those holes.
+    pub filled: u64,
     /// Lines that waited in the early store.
     pub early: u64,
     /// Times that the early store was full and a gap had to be declared before its hedge time.
@@ -106,7 +121,7 @@ pub struct ArbiterCounts {
     pub epochs: u64,
 }
 
-/// Merges lanes into one stream. See the [module](self).
+/// Merges paths into one stream. See the [module](self).
 pub struct Arbiter {
     config: ArbiterConfig,
     /// The stamp that must come next; `None` before the first line or heartbeat.
@@ -123,7 +138,9 @@ pub struct Arbiter {
     /// The publisher said that nothing follows this stamp.
     end: Option<Stamp>,
     end_told: bool,
-    lanes: [LaneState; MAX_LANES],
+    /// Those heard of, in the order in which they were.
+    paths: [PathState; MAX_PATHS],
+    known: usize,
     counts: ArbiterCounts,
 }
 
@@ -140,7 +157,8 @@ impl Arbiter {
             cause: LossCause::Missing,
             end: None,
             end_told: false,
-            lanes: [LaneState::default(); MAX_LANES],
+            paths: [PathState::UNKNOWN; MAX_PATHS],
+            known: 0,
             counts: ArbiterCounts::default(),
         }
     }
@@ -161,29 +179,34 @@ impl Arbiter {
         self.next.map_or(0, |next| self.head.0.saturating_sub(next.0))
     }
 
-    /// What happened so far, over all lanes.
+    /// What happened so far, over all paths.
     pub fn counts(&self) -> ArbiterCounts {
         self.counts
     }
 
-    /// What one lane did so far.
-    pub fn lane_counts(&self, lane: Lane) -> LaneCounts {
-        self.lanes[lane_index(lane)].counts
+    /// The paths heard of so far, and what each did.
+    pub fn paths(&self) -> impl Iterator<Item = (LanePath, PathCounts)> + '_ {
+        self.paths[..self.known].iter().map(|state| (state.path, state.counts))
     }
 
-    /// How many lines this lane is behind the newest line known.
-    pub fn lane_lag(&self, lane: Lane) -> u64 {
-        self.head.0.saturating_sub(self.lanes[lane_index(lane)].position.0)
+    /// What one path did so far; nothing, if it was never heard of.
+    pub fn path_counts(&self, path: LanePath) -> PathCounts {
+        self.paths().find(|(known, _)| *known == path).map(|(_, counts)| counts).unwrap_or_default()
+    }
+
+    /// How many lines this path is behind the newest line known; `None` if it was never heard of.
+    pub fn path_lag(&self, path: LanePath) -> Option<u64> {
+        let state = self.paths[..self.known].iter().find(|state| state.path == path)?;
+        Some(self.head.0.saturating_sub(state.position.0))
     }
 
     /// When [`Arbiter::on_timeout`] must be called, if nothing comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
         let hedge = self.missing.map(|(since, _)| since.plus(self.config.hedge_ns));
-        let silence = self
-            .lanes
+        let silence = self.paths[..self.known]
             .iter()
-            .filter(|lane| !lane.silent)
-            .filter_map(|lane| lane.heard)
+            .filter(|state| !state.silent)
+            .filter_map(|state| state.heard)
             .map(|heard| heard.plus(self.config.lane_silent_ns))
             .min();
         match (hedge, silence) {
@@ -192,7 +215,7 @@ impl Arbiter {
         }
     }
 
-    /// Declares what has been missing for the hedge time, and lanes that fell silent. Cheap enough for every turn.
+    /// Declares what has been missing for the hedge time, and paths that fell silent. Cheap enough for every turn.
     #[inline]
     pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
         while let Some((since, head_then)) = self.missing
@@ -200,19 +223,34 @@ impl Arbiter {
         {
             self.give_up_below(head_then, now, delivery);
         }
-        for (i, lane) in self.lanes.iter_mut().enumerate() {
-            let Some(heard) = lane.heard else { continue };
-            if !lane.silent && now.since(heard) >= self.config.lane_silent_ns as i64 && !self.end_told {
-                lane.silent = true;
-                lane.counts.silences += 1;
-                delivery.on_lane_silent(Lane::new(i as u16), heard);
+        for state in &mut self.paths[..self.known] {
+            let Some(heard) = state.heard else { continue };
+            if !state.silent && now.since(heard) >= self.config.lane_silent_ns as i64 && !self.end_told {
+                state.silent = true;
+                state.counts.silences += 1;
+                delivery.on_path_silent(state.path, heard);
             }
         }
     }
 
+    /// The state of a path, which is heard of now if it was not before. There are one or two of them, rarely four.
     #[inline]
-    fn hear(&mut self, lane: Lane, position: Stamp, now: Nanos) -> &mut LaneState {
-        let state = &mut self.lanes[lane_index(lane)];
+    fn path(&mut self, path: LanePath) -> &mut PathState {
+        let at = self.paths[..self.known].iter().position(|state| state.path == path);
+        let at = at.unwrap_or_else(|| {
+            let at = self.known.min(MAX_PATHS - 1);
+            if self.known < MAX_PATHS {
+                self.paths[at].path = path;
+                self.known += 1;
+            }
+            at
+        });
+        &mut self.paths[at]
+    }
+
+    #[inline]
+    fn hear(&mut self, path: LanePath, position: Stamp, now: Nanos) -> &mut PathState {
+        let state = self.path(path);
         state.heard = Some(now);
         state.silent = false;
         state.position = state.position.max(position);
@@ -259,10 +297,10 @@ impl Arbiter {
     #[inline]
     fn on_run(&mut self, run: Run<'_>, now: Nanos, delivery: &mut impl Delivery) {
         if !self.enter_epoch(run.first, now, delivery) {
-            self.hear(run.lane, Stamp(0), now).counts.old_epoch += run.lines.len() as u64;
+            self.hear(run.path, Stamp(0), now).counts.old_epoch += run.lines.len() as u64;
             return;
         }
-        self.hear(run.lane, run.end(), now);
+        self.hear(run.path, run.end(), now);
         self.head = self.head.max(run.end());
         let mut next = self.next.expect("entered an epoch");
         // What is farther ahead than the early store reaches cannot be kept: give up as much as makes it fit, now.
@@ -278,15 +316,20 @@ impl Arbiter {
         }
         let old = (next.0 - run.first.0).min(run.lines.len() as u64) as usize;
         let fresh = &run.lines[old..];
-        let counts = &mut self.lanes[lane_index(run.lane)].counts;
+        let counts = &mut self.path(run.path).counts;
         counts.duplicates += old as u64;
         counts.won += fresh.len() as u64;
         if fresh.is_empty() {
             return;
         }
         self.counts.delivered += fresh.len() as u64;
+        if let Some((_, head)) = self.missing {
+            let end = self.early.first_from(next).map_or(head, |(held, _)| held);
+            self.counts.filled += end.min(run.end()).0.saturating_sub(next.0);
+            self.counts.holes_filled += u64::from(run.end() >= end);
+        }
         self.next = Some(run.end());
-        delivery.on_lines(next, fresh, run.lane, run.publish_time);
+        delivery.on_lines(next, fresh, run.path, run.publish_time);
         if self.early.held() > 0 {
             self.early.release(next, fresh.len());
             self.drain(delivery);
@@ -306,9 +349,9 @@ impl Arbiter {
     fn keep(&mut self, run: Run<'_>, now: Nanos) {
         let mut fresh = 0;
         for (i, line) in run.lines.iter().enumerate() {
-            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.lane, now));
+            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.path, now));
         }
-        let counts = &mut self.lanes[lane_index(run.lane)].counts;
+        let counts = &mut self.path(run.path).counts;
         counts.won += fresh;
         counts.duplicates += run.lines.len() as u64 - fresh;
         self.counts.early += fresh;
@@ -319,14 +362,14 @@ impl Arbiter {
     fn drain(&mut self, delivery: &mut impl Delivery) {
         loop {
             let next = self.next.expect("entered an epoch");
-            let (run, lane) = self.early.run_from(next);
+            let (run, path) = self.early.run_from(next);
             if run.is_empty() {
                 return;
             }
             let count = run.len();
             self.counts.delivered += count as u64;
             self.next = Some(next.plus(count as u64));
-            delivery.on_lines(next, run, lane, None);
+            delivery.on_lines(next, run, path, None);
             self.early.release(next, count);
         }
     }
@@ -348,15 +391,15 @@ impl Arbiter {
 
     fn on_position(&mut self, position: Position, now: Nanos, delivery: &mut impl Delivery) {
         if !self.enter_epoch(position.next, now, delivery) {
-            self.hear(position.lane, Stamp(0), now);
+            self.hear(position.path, Stamp(0), now);
             return;
         }
-        self.hear(position.lane, position.next, now);
+        self.hear(position.path, position.next, now);
         self.head = self.head.max(position.next);
         let next = self.next.expect("entered an epoch");
         // A heartbeat is younger than the lines before it: while some of them may still come, it is no anchor for them.
         if let (Some(time), true) = (position.publish_time, position.next <= next) {
-            delivery.on_publish_time(position.lane, time);
+            delivery.on_publish_time(position.path.lane, time);
         }
         if position.ended {
             self.end = Some(position.next);
@@ -368,12 +411,20 @@ impl Arbiter {
         }
     }
 
-    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, cause: LossCause, now: Nanos, d: &mut impl Delivery) {
+    fn on_loss(
+        &mut self,
+        path: LanePath,
+        first: Stamp,
+        count: u64,
+        cause: LossCause,
+        now: Nanos,
+        d: &mut impl Delivery,
+    ) {
         if !self.enter_epoch(first, now, d) {
             return;
         }
         let end = first.plus(count);
-        self.hear(lane, end, now);
+        self.hear(path, end, now);
         self.head = self.head.max(end);
         let next = self.next.expect("entered an epoch");
         if end <= next {
@@ -404,11 +455,6 @@ impl Arbiter {
     }
 }
 
-#[inline]
-fn lane_index(lane: Lane) -> usize {
-    usize::from(lane.0.get()).min(MAX_LANES - 1)
-}
-
 /// An [`Arbiter`] at one moment, with somebody to deliver to.
 pub struct ArbiterSink<'a, D> {
     arbiter: &'a mut Arbiter,
@@ -426,8 +472,8 @@ impl<D: Delivery> RunSink for ArbiterSink<'_, D> {
         self.arbiter.on_position(position, self.now, self.delivery);
     }
 
-    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, cause: LossCause) {
-        self.arbiter.on_loss(lane, first, count, cause, self.now, self.delivery);
+    fn on_loss(&mut self, path: LanePath, first: Stamp, count: u64, cause: LossCause) {
+        self.arbiter.on_loss(path, first, count, cause, self.now, self.delivery);
     }
 }
 

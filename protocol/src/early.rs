@@ -2,6 +2,7 @@
 
 use crate::line::{Line, Stamp};
 use crate::record::Lane;
+use crate::run::{Carrier, LanePath};
 use crate::time::Nanos;
 
 /// A fixed number of lines, the line of sequence s at s modulo the size. Only the own poller writes it.
@@ -9,8 +10,8 @@ pub struct EarlyStore {
     lines: Box<[Line]>,
     /// The stamp of what stands in each place; [`Stamp`] 0 (which no line has) where there is nothing.
     stamps: Box<[Stamp]>,
-    /// When each came, and by which lane.
-    arrived: Box<[(Nanos, Lane)]>,
+    /// When each came, and by which path.
+    arrived: Box<[(Nanos, LanePath)]>,
     mask: u64,
     held: usize,
 }
@@ -27,7 +28,7 @@ impl EarlyStore {
         EarlyStore {
             lines: vec![Line::ZERO; lines].into_boxed_slice(),
             stamps: vec![NOTHING; lines].into_boxed_slice(),
-            arrived: vec![(Nanos::ZERO, Lane::new(0)); lines].into_boxed_slice(),
+            arrived: vec![(Nanos::ZERO, LanePath::new(Lane::new(0), Carrier::Local)); lines].into_boxed_slice(),
             mask: lines as u64 - 1,
             held: 0,
         }
@@ -50,7 +51,7 @@ impl EarlyStore {
 
     /// Keeps a line. The caller has checked that it is less than [`EarlyStore::capacity`] ahead of the cursor. Returns
     /// whether it is new; the first copy stays.
-    pub fn insert(&mut self, stamp: Stamp, line: &Line, lane: Lane, now: Nanos) -> bool {
+    pub fn insert(&mut self, stamp: Stamp, line: &Line, path: LanePath, now: Nanos) -> bool {
         let place = self.place(stamp);
         if self.stamps[place] == stamp {
             return false;
@@ -58,21 +59,21 @@ impl EarlyStore {
         self.held += usize::from(self.stamps[place] == NOTHING);
         self.stamps[place] = stamp;
         self.lines[place] = *line;
-        self.arrived[place] = (now, lane);
+        self.arrived[place] = (now, path);
         true
     }
 
-    /// The longest run that starts at `first`, came by one lane and lies in one piece, and that lane.
-    pub fn run_from(&self, first: Stamp) -> (&[Line], Lane) {
+    /// The longest run that starts at `first`, came by one path and lies in one piece, and that path.
+    pub fn run_from(&self, first: Stamp) -> (&[Line], LanePath) {
         let start = self.place(first);
-        let lane = self.arrived[start].1;
+        let path = self.arrived[start].1;
         let len = self.stamps[start..]
             .iter()
             .zip(&self.arrived[start..])
             .enumerate()
-            .take_while(|(i, (stamp, arrived))| **stamp == first.plus(*i as u64) && arrived.1 == lane)
+            .take_while(|(i, (stamp, arrived))| **stamp == first.plus(*i as u64) && arrived.1 == path)
             .count();
-        (&self.lines[start..start + len], lane)
+        (&self.lines[start..start + len], path)
     }
 
     /// Forgets the `count` lines from `first` on, which have been delivered.

@@ -24,6 +24,8 @@ pub struct Config {
     pub ring: RingSection,
     /// UDP multicast beside it, if wanted.
     pub udp: Option<UdpSection>,
+    /// RDMA beside it, if wanted: needs a build with the feature `rdma`.
+    pub rdma: Option<RdmaSection>,
     /// The control channel, if subscribers are to ask what there is.
     pub control: Option<ControlSection>,
     /// How the loop runs.
@@ -138,6 +140,51 @@ impl UdpSection {
     }
 }
 
+/// `[rdma]`
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RdmaSection {
+    /// The IPv4 address of the port to send from.
+    pub address: Ipv4Addr,
+    /// The device, such as `mlx5_0`; left out: whichever has the address.
+    pub device: Option<String>,
+    /// The group that datagrams go to; left out: none are sent.
+    pub group: Option<Ipv4Addr>,
+    /// The key that datagrams carry on RoCE, below 2^31. It prevents accidents, it is no security.
+    #[serde(default = "default_qkey")]
+    pub qkey: u32,
+    /// How many routers a datagram may pass, itself included.
+    #[serde(default = "one_hop")]
+    pub hop_limit: u8,
+    /// The most subscribers whose rings are written; 0 none.
+    #[serde(default = "sixteen")]
+    pub subscribers: usize,
+    /// Work requests in each send queue: at least 128.
+    #[serde(default = "send_depth")]
+    pub send_depth: usize,
+    /// How long a send may take before its lane, or its subscriber, is given up, ms.
+    #[serde(default = "hundred_ms")]
+    pub deadline_ms: u64,
+}
+
+#[cfg(feature = "rdma")]
+impl RdmaSection {
+    /// As the lanes take it; `heartbeat_ms` as in `[run]`.
+    pub fn options(&self, heartbeat_ms: u64) -> crate::rdma::RdmaOptions {
+        crate::rdma::RdmaOptions {
+            device: self.device.clone(),
+            address: self.address,
+            group: self.group,
+            qkey: self.qkey,
+            hop_limit: self.hop_limit,
+            subscribers: self.subscribers,
+            send_depth: self.send_depth,
+            deadline_ns: self.deadline_ms * 1_000_000,
+            heartbeat_ns: heartbeat_ms * 1_000_000,
+        }
+    }
+}
+
 /// `[control]`
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -218,6 +265,22 @@ fn one_hop() -> u8 {
 
 fn ethernet() -> u32 {
     1500
+}
+
+fn default_qkey() -> u32 {
+    0x0042_4B43
+}
+
+fn sixteen() -> usize {
+    16
+}
+
+fn send_depth() -> usize {
+    256
+}
+
+fn hundred_ms() -> u64 {
+    100
 }
 
 fn as_captured() -> Pace {
@@ -339,6 +402,34 @@ impl Config {
             if let Some(short) = control.tokens.iter().find(|token| token.chars().count() < 8) {
                 let count = short.chars().count();
                 return bad("control.tokens", format!("one has {count} characters; give at least 8"));
+            }
+        }
+        if let Some(rdma) = &self.rdma {
+            if !cfg!(feature = "rdma") {
+                return bad("rdma", format!("this build has no RDMA; {}", crate::HOW_TO_BUILD_RDMA));
+            }
+            match rdma.group {
+                Some(group) if !group.is_multicast() => {
+                    return bad(
+                        "rdma.group",
+                        format!("{group} is no multicast address (224.0.0.0 to 239.255.255.255)"),
+                    );
+                }
+                None if rdma.subscribers == 0 => {
+                    return bad("rdma", "neither a group nor subscribers: nobody would get anything".into());
+                }
+                _ => {}
+            }
+            if rdma.qkey >> 31 != 0 {
+                return bad("rdma.qkey", format!("{:#x} is not below 2^31", rdma.qkey));
+            }
+            if rdma.deadline_ms == 0 || rdma.deadline_ms > 60_000 {
+                return bad("rdma.deadline_ms", format!("{} is not within 1 to 60000", rdma.deadline_ms));
+            }
+            if rdma.subscribers > 0 && self.control.is_none() {
+                let problem = "subscribers offer their rings by the control channel, and there is no [control]: add it, \
+                               or set subscribers = 0";
+                return bad("rdma.subscribers", problem.into());
             }
         }
         if let Some(udp) = &self.udp

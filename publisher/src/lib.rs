@@ -10,6 +10,8 @@
 //! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
 //! - [`admission`]: the control channel, for subscribers that ask what there is.
+#![cfg_attr(feature = "rdma", doc = "- [`rdma`]: the RDMA lanes, and what keeps them.")]
+//! - [`devices`]: the RDMA devices of this host, for whoever sets it up.
 //! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
 //!
 //! Left out: recovery. The loop waits for no subscriber and knows of none.
@@ -19,6 +21,7 @@
 pub mod admission;
 pub mod config;
 pub mod date;
+pub mod devices;
 pub mod drive;
 pub mod epoch;
 pub mod feed;
@@ -28,8 +31,14 @@ pub mod pace;
 pub mod pin;
 pub mod pipeline;
 pub mod publisher;
+#[cfg(feature = "rdma")]
+pub mod rdma;
 pub mod turns;
 pub mod venue;
+
+/// What to say to whoever asks for RDMA and has a build without it.
+pub const HOW_TO_BUILD_RDMA: &str =
+    "build it with `cargo build --release --features rdma` (the README says what that needs)";
 
 pub use pipeline::Pipeline;
 pub use publisher::Publisher;

@@ -9,11 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use protocol::control::{ChannelInfo, SharedMemoryInfo, UdpInfo};
+use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
-use publisher::admission::Admission;
-use publisher::config::{Config, StartSetting};
+use protocol::time::Nanos;
+use publisher::admission::{Admission, Rings};
+use publisher::config::{Config, RdmaSection, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::input::{Input, PRELOAD_BYTES};
@@ -38,6 +39,7 @@ Examples:
   publisher check-config itch.toml      say what is wrong with a configuration, and what it means
   publisher run itch.toml               publish
   publisher counters itch               what a running publisher has done so far
+  publisher devices                     which RDMA devices this host has, and what they can run
   publisher channels                    which channels this host's shared memory holds
 
 A configuration, with everything that must be said and some that may be:
@@ -50,6 +52,12 @@ A configuration, with everything that must be said and some that may be:
   group = \"239.255.7.1\"
   port = 30001
   interface = \"127.0.0.1\"
+  [rdma]                               # needs a build with --features rdma
+  address = \"10.0.0.1\"               # of the card's port
+  group = \"239.255.8.1\"              # leave out for writes into subscribers' rings alone
+  [control]                            # where subscribers ask, and offer their rings
+  listen = \"10.0.0.1:31000\"
+  tokens = [\"a secret of ours\"]
   [run]
   core = 1"
 )]
@@ -90,6 +98,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// List this host's RDMA devices, and say which of RoCE v2, InfiniBand and iWARP it can run and what is missing.
+    Devices {
+        /// Print them as JSON.
+        #[arg(long)]
+        json: bool,
+    },
     /// List the channels in this host's shared memory.
     Channels {
         /// Print them as JSON.
@@ -103,6 +117,7 @@ fn main() -> ExitCode {
         Command::Run { config, epoch, json } => run(&config, epoch.map(Epoch), json),
         Command::CheckConfig { config, json } => check_config(&config, json),
         Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
+        Command::Devices { json } => publisher::devices::command(json).map_err(Failure::from),
         Command::Channels { json } => channels(json),
     };
     match outcome {
@@ -131,6 +146,10 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
         udp.options().check()?;
+    }
+    #[cfg(feature = "rdma")]
+    if let Some(rdma) = &config.rdma {
+        rdma.options(config.run.heartbeat_ms).check()?;
     }
     shm::check_free(config.ring.directory.as_deref(), &config.channel.name, Lane::new(config.channel.lane))?;
     let epoch = match epoch {
@@ -180,22 +199,61 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         first_ns: first.map_or(0, |due| due.time.0),
     };
     let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };
-    match &config.udp {
-        None => finish(&config, pipeline, ring, (), loop_config, clock, &stop, as_json),
-        Some(udp) => {
-            let lane = UdpTx::open(&udp.options(), &ring)?;
-            finish(&config, pipeline, ring, lane, loop_config, clock, &stop, as_json)
+    let udp = config.udp.as_ref().map(|udp| UdpTx::open(&udp.options(), &ring)).transpose()?;
+    #[cfg(feature = "rdma")]
+    if let Some(rdma) = &config.rdma {
+        let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
+        return finish(&config, pipeline, ring, (lanes, udp), Spoken(door), loop_config, clock, &stop, as_json);
+    }
+    match udp {
+        None => finish(&config, pipeline, ring, (), (), loop_config, clock, &stop, as_json),
+        Some(lane) => finish(&config, pipeline, ring, lane, (), loop_config, clock, &stop, as_json),
+    }
+}
+
+/// The RDMA lanes' door, which says on standard error what it does.
+#[cfg(feature = "rdma")]
+struct Spoken(publisher::rdma::RdmaDoor);
+
+#[cfg(feature = "rdma")]
+impl Rings for Spoken {
+    fn info(&self) -> Option<protocol::control::RdmaInfo> {
+        self.0.info()
+    }
+
+    fn connect(
+        &mut self,
+        offer: &protocol::control::RingOffer,
+        now: Nanos,
+    ) -> Result<(publisher::admission::Ticket, protocol::control::OneTimeToken), String> {
+        self.0.connect(offer, now)
+    }
+
+    fn disconnect(&mut self, ticket: publisher::admission::Ticket) {
+        self.0.disconnect(ticket);
+    }
+
+    fn next_dropped(&mut self) -> Option<(publisher::admission::Ticket, String)> {
+        self.0.next_dropped()
+    }
+
+    fn do_work(&mut self, now: Nanos) -> usize {
+        let work = self.0.do_work(now);
+        while let Some(message) = self.0.next_message() {
+            eprintln!("{message}");
         }
+        work
     }
 }
 
 /// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
 #[allow(clippy::too_many_arguments)]
-fn finish<L: LaneTx + Send>(
+fn finish<L: LaneTx + Send, R: Rings + Send>(
     config: &Config,
     pipeline: ItchPipeline,
     ring: RingWriter,
     lanes: L,
+    mut rings: R,
     loop_config: PublisherConfig,
     clock: Clock,
     stop: &AtomicBool,
@@ -203,14 +261,16 @@ fn finish<L: LaneTx + Send>(
 ) -> Result<(), Failure> {
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
-    let mut admission = match &config.control {
-        None => None,
+    // What turns beside the loop, on a thread of its own.
+    let beside: Option<Box<dyn FnMut(Nanos) -> usize + Send>> = match &config.control {
+        None if config.rdma.is_none() => None,
+        None => Some(Box::new(move |now| rings.do_work(now))),
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
-            let admission =
-                Admission::bind(control.listen, control.tokens.clone(), channel_info(config, &ring), reader)?;
+            let channel = channel_info(config, &ring, rings.info());
+            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?;
             eprintln!("control channel: subscribers ask at {}", admission.local_address()?);
-            Some(admission)
+            Some(Box::new(move |now| admission.do_work(now)))
         }
     };
     let idle = if config.run.yield_when_idle { IdleStrategy::Yield } else { IdleStrategy::Spin };
@@ -227,11 +287,11 @@ fn finish<L: LaneTx + Send>(
             let outcome = drive(&mut publisher, clock, idle, stop, config.run.linger_ms * 1_000_000);
             (publisher, outcome)
         });
-        let admitting = admission.as_mut().map(|admission| {
+        let turning = beside.map(|mut turn| {
             scope.spawn(move || {
                 // Relaxed: the flag carries nothing but itself.
                 while !over.load(Ordering::Relaxed) {
-                    if admission.do_work(clock.now()) == 0 {
+                    if turn(clock.now()) == 0 {
                         std::thread::sleep(Duration::from_millis(1));
                     }
                 }
@@ -250,8 +310,8 @@ fn finish<L: LaneTx + Send>(
             }
         }
         over.store(true, Ordering::Relaxed);
-        if let Some(admitting) = admitting {
-            admitting.join().expect("admission does not panic; if it did, its message stands above");
+        if let Some(turning) = turning {
+            turning.join().expect("what turns beside does not panic; if it did, its message stands above");
         }
         worker.join().expect("the loop does not panic; if it did, its message stands above")
     });
@@ -299,7 +359,7 @@ fn finish<L: LaneTx + Send>(
         }
         if publisher.lanes().lines_unsent() > 0 {
             println!(
-                "{} lines were not taken by the UDP socket: its subscribers were told of them as gaps",
+                "{} lines were not taken by a lane: its subscribers were told of them as gaps",
                 publisher.lanes().lines_unsent()
             );
         }
@@ -321,7 +381,7 @@ fn finish<L: LaneTx + Send>(
 }
 
 /// What subscribers are told of this channel.
-fn channel_info(config: &Config, ring: &RingWriter) -> ChannelInfo {
+fn channel_info(config: &Config, ring: &RingWriter, rdma: Option<RdmaInfo>) -> ChannelInfo {
     ChannelInfo {
         name: config.channel.name.clone(),
         id: config.channel.id,
@@ -334,7 +394,18 @@ fn channel_info(config: &Config, ring: &RingWriter) -> ChannelInfo {
             .and_then(Path::parent)
             .map(|directory| SharedMemoryInfo { directory: directory.to_owned(), lines: ring.capacity() as u64 }),
         udp: config.udp.as_ref().map(|udp| UdpInfo { group: udp.group, port: udp.port, mtu: udp.mtu }),
+        rdma,
     }
+}
+
+fn rdma_in_words(rdma: &RdmaSection) -> String {
+    let from =
+        rdma.device.as_ref().map_or_else(|| rdma.address.to_string(), |name| format!("{} on {name}", rdma.address));
+    let datagrams = match rdma.group {
+        Some(group) => format!("datagrams to {group}, Q_Key {:#x}", rdma.qkey),
+        None => "no datagrams".to_owned(),
+    };
+    format!("from {from}: {datagrams}; writes into the rings of up to {} subscribers", rdma.subscribers)
 }
 
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
@@ -346,6 +417,13 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let date = session_date(config.feed.date.as_deref(), None, &config.feed.path).map(|date| date.to_string());
     let date = date.map_err(|error| error.to_string());
     let udp = config.udp.as_ref().map_or(Ok(()), |udp| udp.options().check().map_err(|error| error.to_string()));
+    #[cfg(feature = "rdma")]
+    let rdma = config
+        .rdma
+        .as_ref()
+        .map_or(Ok(()), |rdma| rdma.options(config.run.heartbeat_ms).check().map_err(|error| error.to_string()));
+    #[cfg(not(feature = "rdma"))]
+    let rdma: Result<(), String> = Ok(());
     let megabytes = config.ring.lines * 64 / (1 << 20);
     if as_json {
         println!(
@@ -356,6 +434,8 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
                 "ring_lines": config.ring.lines,
                 "udp": config.udp.as_ref().map(|udp| format!("{}:{} on {}", udp.group, udp.port, udp.interface)),
                 "udp_error": udp.as_ref().err(),
+                "rdma": config.rdma.as_ref().map(rdma_in_words),
+                "rdma_error": rdma.as_ref().err(),
                 "core": config.run.core,
             })
         );
@@ -373,7 +453,11 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
                 udp.options().lines_per_packet(),
                 udp.ttl
             ),
-            None => println!("  udp       none: shared memory alone"),
+            None => println!("  udp       none"),
+        }
+        match &config.rdma {
+            Some(rdma) => println!("  rdma      {}", rdma_in_words(rdma)),
+            None => println!("  rdma      none"),
         }
         match &config.control {
             Some(control) => println!("  control   {}, {} tokens", control.listen, control.tokens.len()),
@@ -387,7 +471,7 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
             println!("  date      {date}");
         }
     }
-    match feed.map(drop).and(date.map(drop)).and(udp) {
+    match feed.map(drop).and(date.map(drop)).and(udp).and(rdma) {
         Err(error) => Err(error.into()),
         Ok(()) => Ok(()),
     }

@@ -22,6 +22,10 @@ pub enum ConnectError {
     /// The UDP socket.
     #[error(transparent)]
     Udp(#[from] UdpError),
+    /// RDMA.
+    #[cfg(feature = "rdma")]
+    #[error(transparent)]
+    Rdma(#[from] crate::rdma::RdmaConnectError),
 }
 
 /// Makes a [`Subscriber`] of one channel.
@@ -140,6 +144,21 @@ impl Builder {
     ) -> Result<Subscriber<(ShmRx, UdpRx)>, ConnectError> {
         let rx = (self.shared_memory_rx()?, UdpRx::open(options, channel)?);
         Ok(self.lanes(rx, 2))
+    }
+
+    /// By RDMA: datagrams, writes into a ring of one's own, or both; the first copy of each line wins. The publisher's
+    /// control channel says how, and how its books start; it must be there. A subscriber that loses it afterwards goes on
+    /// trying.
+    ///
+    /// # Errors
+    /// [`ConnectError::Rdma`]: the publisher cannot be asked or does not send the channel so, no such device or address, a
+    /// port that is down, memory that may not be locked, and so on.
+    #[cfg(feature = "rdma")]
+    pub fn rdma(self, options: &crate::rdma::RdmaOptions) -> Result<Subscriber<crate::rdma::RdmaRx>, ConnectError> {
+        let clock = self.clock.unwrap_or_else(Clock::calibrate);
+        let (rx, channel, paths) = crate::rdma::open(options, &self.name, self.arbiter.hedge_ns, clock)?;
+        let start = if channel.natural_start { Start::Natural } else { Start::Strict };
+        Ok(self.clock(clock).start(start).lanes(rx, paths))
     }
 
     /// Over any lanes; `paths` says how many of them carry the channel.

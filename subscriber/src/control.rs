@@ -1,13 +1,18 @@
 //! Asking a publisher which channels it has, and how to get them.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use protocol::control::{ChannelInfo, ClientSession, FrameError, InstrumentInfo, Reply, Request};
+use protocol::control::{
+    ChannelInfo, ClientSession, FrameError, InstrumentInfo, OneTimeToken, Reply, Request, RingOffer,
+};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The most unasked words that wait to be read; the oldest go first.
+const MAX_NOTICES: usize = 64;
 
 /// Why a publisher could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -46,12 +51,30 @@ pub enum ControlError {
     },
 }
 
+/// What a publisher says unasked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// The connection to the ring that was offered could not be made, or is over.
+    Dropped {
+        /// The channel.
+        channel: u16,
+        /// Why, in the publisher's words.
+        why: String,
+    },
+    /// The channels are reached in another way than before.
+    Changed {
+        /// Each of them.
+        channels: Vec<ChannelInfo>,
+    },
+}
+
 /// An open control connection.
 #[derive(Debug)]
 pub struct Control {
     address: SocketAddr,
     stream: TcpStream,
     session: ClientSession,
+    notices: VecDeque<Notice>,
     pid: u32,
 }
 
@@ -61,12 +84,26 @@ impl Control {
     /// # Errors
     /// [`ControlError`], within five seconds.
     pub fn connect(address: SocketAddr, token: &str, name: &str) -> Result<Control, ControlError> {
+        Control::connect_within(PATIENCE, address, token, name)
+    }
+
+    /// The same with another patience, for connecting and for each answer.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn connect_within(
+        patience: Duration,
+        address: SocketAddr,
+        token: &str,
+        name: &str,
+    ) -> Result<Control, ControlError> {
         let failed = |source| ControlError::Io { address, source };
-        let stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let stream = TcpStream::connect_timeout(&address, patience).map_err(failed)?;
+        stream.set_read_timeout(Some(patience)).map_err(failed)?;
+        stream.set_write_timeout(Some(patience)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        let mut control = Control { address, stream, session: ClientSession::new(token, name), pid: 0 };
+        let mut control =
+            Control { address, stream, session: ClientSession::new(token, name), notices: VecDeque::new(), pid: 0 };
         match control.exchange()? {
             Reply::Welcome { pid } => control.pid = pid,
             _ => return Err(ControlError::Unexpected { address }),
@@ -116,6 +153,69 @@ impl Control {
         }
     }
 
+    /// Asks to be written to by RDMA: the publisher will connect to the ring and present the token returned. The
+    /// connection lasts at most as long as this control connection. A further offer for the channel replaces this one.
+    ///
+    /// # Errors
+    /// [`ControlError`]; refused, for example, where there are as many subscribers as the publisher takes.
+    pub fn connect_ring(&mut self, channel: u16, ring: RingOffer) -> Result<OneTimeToken, ControlError> {
+        // What was said of an earlier ring says nothing of this one.
+        self.notices.retain(|notice| !matches!(notice, Notice::Dropped { channel: of, .. } if *of == channel));
+        self.session.ask(&Request::Connect { channel, ring });
+        match self.exchange()? {
+            Reply::Granted { token } => Ok(token),
+            _ => Err(ControlError::Unexpected { address: self.address }),
+        }
+    }
+
+    /// Asks to be written to no more.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn disconnect_ring(&mut self, channel: u16) -> Result<(), ControlError> {
+        self.session.ask(&Request::Disconnect { channel });
+        match self.exchange()? {
+            Reply::Disconnected => Ok(()),
+            _ => Err(ControlError::Unexpected { address: self.address }),
+        }
+    }
+
+    /// What the publisher has said unasked, if it has. Never waits.
+    ///
+    /// # Errors
+    /// [`ControlError::Io`] when the connection is over.
+    pub fn next_notice(&mut self) -> Result<Option<Notice>, ControlError> {
+        let address = self.address;
+        let failed = |source| ControlError::Io { address, source };
+        self.stream.set_nonblocking(true).map_err(failed)?;
+        let mut buffer = [0; 4096];
+        let read = self.stream.read(&mut buffer);
+        self.stream.set_nonblocking(false).map_err(failed)?;
+        match read {
+            Ok(0) => {
+                return Err(failed(io::Error::new(ErrorKind::UnexpectedEof, "it closed the connection")));
+            }
+            Ok(count) => self.session.on_bytes(&buffer[..count]),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        while let Some(reply) = self.session.poll_reply().map_err(|source| ControlError::Frame { address, source })? {
+            match notice(reply) {
+                Ok(notice) => self.keep(notice),
+                Err(Reply::Refused { why }) => return Err(ControlError::Refused { address, why }),
+                Err(_) => return Err(ControlError::Unexpected { address }),
+            }
+        }
+        Ok(self.notices.pop_front())
+    }
+
+    fn keep(&mut self, notice: Notice) {
+        if self.notices.len() == MAX_NOTICES {
+            self.notices.pop_front();
+        }
+        self.notices.push_back(notice);
+    }
+
     /// Sends what is waiting and takes one answer.
     fn exchange(&mut self) -> Result<Reply, ControlError> {
         let address = self.address;
@@ -126,10 +226,12 @@ impl Control {
         let mut buffer = [0; 4096];
         loop {
             if let Some(reply) = self.session.poll_reply().map_err(|source| ControlError::Frame { address, source })? {
-                return match reply {
-                    Reply::Refused { why } => Err(ControlError::Refused { address, why }),
-                    reply => Ok(reply),
-                };
+                match notice(reply) {
+                    Ok(notice) => self.keep(notice),
+                    Err(Reply::Refused { why }) => return Err(ControlError::Refused { address, why }),
+                    Err(reply) => return Ok(reply),
+                }
+                continue;
             }
             match self.stream.read(&mut buffer) {
                 Ok(0) => {
@@ -140,5 +242,14 @@ impl Control {
                 Err(source) => return Err(failed(source)),
             }
         }
+    }
+}
+
+/// What is said unasked; anything else comes back.
+fn notice(reply: Reply) -> Result<Notice, Reply> {
+    match reply {
+        Reply::Dropped { channel, why } => Ok(Notice::Dropped { channel, why }),
+        Reply::Changed { channels } => Ok(Notice::Changed { channels }),
+        reply => Err(reply),
     }
 }

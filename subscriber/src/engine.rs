@@ -5,11 +5,12 @@
 
 use std::collections::HashMap;
 
-use protocol::arbiter::{Delivery, Gap, MAX_LANES};
+use protocol::arbiter::{Delivery, Gap};
 use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 
 use crate::handler::{Context, Handler, NotReadable, Status, Trade, Update};
@@ -123,11 +124,14 @@ impl Directory {
     }
 }
 
+/// Lanes whose clocks are told apart; those numbered higher share the last anchor.
+const CLOCKS: usize = 8;
+
 /// Gives the full publish time of each line from its low half. Each lane may have a publisher, and so a clock, of its own.
 #[derive(Default)]
 struct PublishClocks {
-    /// By lane: the last full time known, and this reader's own clock then.
-    anchors: [Option<(Nanos, Nanos)>; MAX_LANES],
+    /// By lane, which may come over several carriers: the last full time known, and this reader's own clock then.
+    anchors: [Option<(Nanos, Nanos)>; CLOCKS],
 }
 
 /// An anchor older than this on the reader's clock is not used: half of the 2^32 ns within which a low half tells the time.
@@ -137,7 +141,7 @@ const ANCHOR_NS: i64 = 2 << 30;
 impl PublishClocks {
     #[inline]
     fn of(&mut self, lane: Lane) -> &mut Option<(Nanos, Nanos)> {
-        &mut self.anchors[usize::from(lane.0.get()).min(MAX_LANES - 1)]
+        &mut self.anchors[usize::from(lane.0.get()).min(CLOCKS - 1)]
     }
 
     fn set(&mut self, lane: Lane, publish: Nanos, now: Nanos) {
@@ -233,12 +237,12 @@ impl Engine {
     }
 
     #[inline]
-    fn on_line<H: Handler>(&mut self, stamp: Stamp, record: &Record, lane: Lane, now: Nanos, handler: &mut H) {
+    fn on_line<H: Handler>(&mut self, stamp: Stamp, record: &Record, path: LanePath, now: Nanos, handler: &mut H) {
         self.counts.lines += 1;
         if record.kind == Kind::CONTINUATION {
-            return self.on_continuation(stamp, record, lane, now, handler);
+            return self.on_continuation(stamp, record, path, now, handler);
         }
-        let ts_publish = self.publish_clocks.full(lane, record.ts_publish.get(), now);
+        let ts_publish = self.publish_clocks.full(path.lane, record.ts_publish.get(), now);
         self.counts.publish_time_unknown += u64::from(ts_publish.is_none());
         let instrument = record.instrument_id();
         let told = match if instrument == InstrumentId::CHANNEL { Choice::Wanted } else { self.choice(instrument) } {
@@ -257,7 +261,7 @@ impl Engine {
             self.assembler.push(stamp.sequence(), record);
         }
         if told {
-            self.tell_record(stamp, record, ts_publish, lane, now, handler);
+            self.tell_record(stamp, record, ts_publish, path, now, handler);
         }
         self.books.apply(stamp, record);
         self.tell_events(now, handler);
@@ -287,12 +291,12 @@ impl Engine {
         stamp: Stamp,
         record: &Record,
         ts_publish: Option<Nanos>,
-        lane: Lane,
+        path: LanePath,
         now: Nanos,
         handler: &mut H,
     ) {
         let ctx = self.context(now);
-        handler.on_record(&ctx, &Update { record, stamp, ts_publish, lane });
+        handler.on_record(&ctx, &Update { record, stamp, ts_publish, path });
         if let Some(trade) = Trade::of(record) {
             handler.on_trade(&ctx, &trade);
         } else if record.kind == Kind::STATUS {
@@ -300,7 +304,14 @@ impl Engine {
         }
     }
 
-    fn on_continuation<H: Handler>(&mut self, stamp: Stamp, record: &Record, lane: Lane, now: Nanos, handler: &mut H) {
+    fn on_continuation<H: Handler>(
+        &mut self,
+        stamp: Stamp,
+        record: &Record,
+        path: LanePath,
+        now: Nanos,
+        handler: &mut H,
+    ) {
         let instrument = record.instrument_id();
         let whole = self.assembler.push(stamp.sequence(), record);
         let definition = whole
@@ -308,7 +319,7 @@ impl Engine {
             .map(|(head, payload)| Definition::parse(head, payload));
         let choice = if instrument == InstrumentId::CHANNEL { Choice::Wanted } else { self.choice(instrument) };
         if choice == Choice::Wanted {
-            handler.on_record(&self.context(now), &Update { record, stamp, ts_publish: None, lane });
+            handler.on_record(&self.context(now), &Update { record, stamp, ts_publish: None, path });
         }
         let is_wanted_now =
             definition.is_some_and(|definition| self.directory.define(instrument, definition) == Choice::Wanted);
@@ -357,12 +368,12 @@ pub struct Turn<'a, H> {
 
 impl<H: Handler> Delivery for Turn<'_, H> {
     #[inline]
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], lane: Lane, publish_time: Option<Nanos>) {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], path: LanePath, publish_time: Option<Nanos>) {
         if let Some(time) = publish_time {
-            self.engine.publish_clocks.set(lane, time, self.now);
+            self.engine.publish_clocks.set(path.lane, time, self.now);
         }
         for (i, line) in lines.iter().enumerate() {
-            self.engine.on_line(first.plus(i as u64), &line.record, lane, self.now, self.handler);
+            self.engine.on_line(first.plus(i as u64), &line.record, path, self.now, self.handler);
         }
     }
 
@@ -394,8 +405,8 @@ impl<H: Handler> Delivery for Turn<'_, H> {
         self.engine.publish_clocks.set(lane, time, self.now);
     }
 
-    fn on_lane_silent(&mut self, lane: Lane, since: Nanos) {
-        self.handler.on_lane_silent(&self.engine.context(self.now), lane, since);
+    fn on_path_silent(&mut self, path: LanePath, since: Nanos) {
+        self.handler.on_path_silent(&self.engine.context(self.now), path, since);
     }
 
     fn on_end(&mut self, _at: Stamp) {

@@ -4,7 +4,8 @@ use protocol::arbiter::Gap;
 use protocol::book::{BookState, BookView, Books, EventEnd, StateChange};
 use protocol::definition::Definition;
 use protocol::line::{Epoch, Stamp};
-use protocol::record::{InstrumentId, Kind, Lane, Record, Side, StatusWord, condition};
+use protocol::record::{InstrumentId, Kind, Record, Side, StatusWord, condition};
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 
 /// A strategy. Every method has an empty body by default: implement what matters.
@@ -38,8 +39,8 @@ pub trait Handler {
     /// The publisher was started anew. Sequence numbers begin again at 1.
     fn on_epoch(&mut self, _ctx: &Context<'_>, _from: Epoch, _to: Epoch) {}
 
-    /// Nothing, not even a heartbeat, has come from this lane since `since`.
-    fn on_lane_silent(&mut self, _ctx: &Context<'_>, _lane: Lane, _since: Nanos) {}
+    /// Nothing, not even a heartbeat, has come by this path since `since`.
+    fn on_path_silent(&mut self, _ctx: &Context<'_>, _path: LanePath, _since: Nanos) {}
 
     /// The venue's session has begun: every book is known to be empty.
     fn on_session_start(&mut self, _ctx: &Context<'_>) {}
@@ -67,8 +68,9 @@ pub struct Update<'a> {
     /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, and where two of the
     /// publisher's times lay 2^32 ns or more apart, so that the low half in the line does not tell.
     pub ts_publish: Option<Nanos>,
-    /// The lane that brought it first. For lines that waited for others this is the lane that ended the wait.
-    pub lane: Lane,
+    /// The path that brought it first: whose lane, over which carrier. For lines that waited for others this is the path that
+    /// ended the wait.
+    pub path: LanePath,
 }
 
 /// A trade, as told by [`Handler::on_trade`].

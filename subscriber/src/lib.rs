@@ -33,7 +33,11 @@
 //! - [`Engine`]: the same books and callbacks without transport and clock. `feeds_replay::backtest` drives it from a file,
 //!   so that a strategy is tested on the code it runs on.
 //!
-//! Left out: threads. A subscriber runs where it is polled, and nothing happens between polls.
+//! - [`Control`]: asks a publisher which channels it has.
+#![cfg_attr(feature = "rdma", doc = "- [`rdma`]: a channel by RDMA, and the thread that keeps it.")]
+//!
+//! Left out: threads. A subscriber runs where it is polled, and nothing happens between polls; over RDMA alone a second
+//! thread keeps the connection.
 
 #![forbid(unsafe_code)]
 
@@ -42,10 +46,12 @@ mod control;
 mod engine;
 mod handler;
 mod live;
+#[cfg(feature = "rdma")]
+pub mod rdma;
 mod selection;
 
 pub use connect::{Builder, ConnectError};
-pub use control::{Control, ControlError};
+pub use control::{Control, ControlError, Notice};
 pub use engine::{Directory, Engine, EngineConfig, EngineCounts, Turn};
 pub use handler::{Context, Handler, NotReadable, Status, Trade, Update};
 pub use live::{POLL_LIMIT, Subscriber};

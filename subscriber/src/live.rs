@@ -1,8 +1,8 @@
 //! A subscriber of a running publisher.
 
-use protocol::arbiter::{Arbiter, ArbiterConfig, ArbiterCounts, LaneCounts};
+use protocol::arbiter::{Arbiter, ArbiterConfig, ArbiterCounts, PathCounts};
 use protocol::line::Stamp;
-use protocol::record::Lane;
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::clock::Clock;
@@ -74,9 +74,14 @@ impl<R: LaneRx> Subscriber<R> {
         self.arbiter.counts()
     }
 
-    /// What one lane did.
-    pub fn lane_counts(&self, lane: Lane) -> LaneCounts {
-        self.arbiter.lane_counts(lane)
+    /// The paths that the channel comes by, as far as they were heard of, and what each did: which of them won, how often.
+    pub fn paths(&self) -> impl Iterator<Item = (LanePath, PathCounts)> + '_ {
+        self.arbiter.paths()
+    }
+
+    /// What one path did.
+    pub fn path_counts(&self, path: LanePath) -> PathCounts {
+        self.arbiter.path_counts(path)
     }
 
     /// The books' side: counts, digests, whether the stream has ended.

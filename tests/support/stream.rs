@@ -7,6 +7,7 @@ use protocol::book::{BookState, BooksConfig, EventEnd, Start, StateChange};
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{InstrumentId, Kind, Lane};
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 use subscriber::{Context, Engine, EngineConfig, Handler, Selection, Update};
 
@@ -114,7 +115,7 @@ impl Oracle {
         self.told.changes.clear();
         let now = Nanos(stamp.sequence().0);
         let slice = std::slice::from_ref(line);
-        self.engine.turn(now, &mut self.told).on_lines(stamp, slice, Lane::new(0), None);
+        self.engine.turn(now, &mut self.told).on_lines(stamp, slice, LanePath::new(Lane::new(0), Carrier::Local), None);
         let ended = self.naive.apply(stamp.sequence().0, &line.record).to_vec();
         let readable = |i: &&u32| self.naive.book(**i).state() != NaiveState::Unknown;
         let told: Vec<u32> = self.told.ends.iter().map(|end| end.instrument.0).collect();

@@ -1,17 +1,20 @@
 #!/usr/bin/env bash
-# tests/vm/all.sh - the tests that need RDMA devices: built here with the feature `rdma`, run in one virtual machine with
-# two Soft-RoCE devices at the ends of a wire (tests/vm/run).
+# tests/vm/all.sh - the tests that need RDMA devices: built here with the feature `rdma`, run in virtual machines that
+# tests/vm/run starts, one for each kind of device.
 #
 #   tests/vm/all.sh            all of them
 #   tests/vm/all.sh NAME…      only the test programs of these names, such as rdma_torn
+#   tests/vm/all.sh compare    only the comparison with perftest
 #
-# Without names also the lints and the documentation of what only the feature builds. Prints how long each took; the last
-# line is "N passed, N failed, N skipped". Ends within ten minutes. What is missing is named with the command that installs
-# it, and counts as a failure; root with CI=true installs it by itself.
+# The test programs are the rdma_* of the crate transport and of the root package, and the library's own tests of RDMA;
+# guests() says what runs where. Without names also the lints and the documentation of what only the feature builds, and
+# the comparison. Prints how long each part took; the last line is "N passed, N failed, N skipped". Ends within ten minutes
+# once everything is built. What is missing is named with the command that installs it, and counts as a failure; root with
+# CI=true installs it by itself.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export CARGO_TERM_COLOR=never
-BUILD_LIMIT=300 GUEST_LIMIT=270
+BUILD_LIMIT=400
 passed=0 failed=0 skipped=0
 started=$SECONDS
 work=$(mktemp -d)
@@ -28,6 +31,17 @@ finish() {
   [ "$failed" = 0 ]
   exit
 }
+
+# What runs in which guest: the guest, its time limit in seconds, and its test programs in order. `*` stands for every
+# program that is built and not named after a minus sign.
+guests() {
+  cat <<'LIST'
+none 60 rdma_devices
+wire 300 *
+siw 120 rdma_devices rdma_ping
+LIST
+}
+COMPARE_LIMIT=180
 
 # ── To build ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 packages=(libibverbs-dev librdmacm-dev cmake pkg-config clang libclang-dev gcc)
@@ -58,37 +72,65 @@ group() {
   return $status
 }
 
-echo "── build (at most $BUILD_LIMIT s)"
-at=$SECONDS
-targets=(--lib)
-[ $# -gt 0 ] && targets=()
-for name in "${@:-rdma_*}"; do targets+=(--test "$name"); done
-if ! group "$BUILD_LIMIT" "$work/build" cargo test --locked -p transport --features rdma "${targets[@]}" --no-run \
-  --message-format json-render-diagnostics; then
-  grep -v '^{' "$work/build" | tail -n 60
-  failed=1
-  finish
+# build WHAT COMMAND…: ends everything if it fails.
+build() {
+  local what=$1 at=$SECONDS
+  shift
+  if ! group "$BUILD_LIMIT" "$work/build" "$@"; then
+    grep -v '^{' "$work/build" | tail -n 60
+    echo "── build of $what FAILED after $((SECONDS - at)) s"
+    failed=1
+    finish
+  fi
+  echo "── build of $what: $((SECONDS - at)) s"
+}
+
+# The packages that have the feature. The programs stand beside the tests, which start them as a user would.
+all=(-p transport -p publisher -p feeds-replay -p bookcast-tests)
+names=("$@")
+compare=true
+if [ ${#names[@]} -gt 0 ]; then
+  compare=
+  for i in "${!names[@]}"; do [ "${names[i]}" != compare ] || { compare=true; unset "names[i]"; }; done
 fi
-sed -n 's/^{"reason":"compiler-artifact".*"executable":"\([^"]*\)".*/\1/p' "$work/build" >"$work/programs"
-echo "   $(wc -l <"$work/programs") test programs in $((SECONDS - at)) s"
+targets=(--lib)
+[ $# = 0 ] || targets=()
+: >"$work/programs"
+if [ $# = 0 ] || [ ${#names[@]} -gt 0 ]; then
+  [ $# -gt 0 ] || names=('rdma_*')
+  for name in "${names[@]}"; do targets+=(--test "$name"); done
+  build programs cargo build --locked --bins --features rdma "${all[@]}"
+  build tests cargo test --locked -p transport -p bookcast-tests --features rdma "${targets[@]}" --no-run \
+    --message-format json-render-diagnostics
+  # The root package's library has no tests.
+  sed -n 's/^{"reason":"compiler-artifact".*"executable":"\([^"]*\)".*/\1/p' "$work/build" | grep -v '/bookcast_tests-' \
+    >"$work/programs"
+  [ -s "$work/programs" ] || { echo "vm/all.sh: no test program is called ${names[*]}" >&2; failed=1; finish; }
+fi
+if [ -n "$compare" ]; then
+  # As it ships: its figures stand beside those of optimised programs.
+  build "what is compared" cargo build --locked --release --features rdma -p feeds-replay
+fi
 
 # ── What the other stages do not see without the feature ─────────────────────────────────────────────────────────────
-# check NAME COMMAND…: counted as one test.
+# check NAME SECONDS COMMAND…: counted as one test.
 check() {
-  local name=$1 at=$SECONDS
-  shift
-  if group 120 "$work/$name" "$@"; then
+  local name=$1 limit=$2 at=$SECONDS
+  shift 2
+  if group "$limit" "$work/$name" "$@"; then
     passed=$((passed + 1))
+    [ "$name" != comparison ] || cat "$work/$name"
     echo "── $name passed in $((SECONDS - at)) s"
   else
     failed=$((failed + 1))
     echo "── $name FAILED after $((SECONDS - at)) s"
-    tail -n 40 "$work/$name"
+    tail -n 60 "$work/$name"
   fi
 }
 if [ $# = 0 ]; then
-  check lints cargo clippy --locked -p transport --features rdma --all-targets -- -D warnings
-  check docs env RUSTDOCFLAGS='-D warnings' cargo doc --locked -p transport --features rdma --no-deps --document-private-items
+  check lints 240 cargo clippy --locked "${all[@]}" --features rdma --all-targets -- -D warnings
+  check docs 120 env RUSTDOCFLAGS='-D warnings' \
+    cargo doc --locked -p transport -p publisher -p feeds-replay --features rdma --no-deps --document-private-items
 fi
 
 # ── To run ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -108,21 +150,54 @@ while read -r program; do
 done <"$1"
 echo "GUEST DONE"
 GUEST
-echo "── run in the virtual machine (at most $GUEST_LIMIT s)"
-at=$SECONDS
-export VM_TOPO=wire VM_TIMEOUT=$GUEST_LIMIT RUST_BACKTRACE=${RUST_BACKTRACE:-0}
-group $((GUEST_LIMIT + 30)) "$work/output" tests/vm/run bash "$work/guest" "$work/programs"
-status=$?
-grep -vE '^$|^(successes|failures):$|^running|^    [a-z_:]+$' "$work/output"
-echo "   the guest took $((SECONDS - at)) s"
-sum() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$work/output" | paste -sd+ | sed 's/$/+0/'; }
-run_passed=$(($(sum passed)))
-run_failed=$(($(sum failed)))
-# A program that ended without a result (a panic outside a test, its time limit), or a guest that did not come to its end,
-# is a failure though no test failed.
-broken=$(grep -c '^BROKEN ' "$work/output")
-[ "$broken" -le "$run_failed" ] || run_failed=$broken
-if [ "$status" != 0 ] || ! grep -q '^GUEST DONE' "$work/output"; then run_failed=$((run_failed + 1)); fi
-[ "$run_passed" -gt 0 ] || run_failed=$((run_failed + 1))
-passed=$((passed + run_passed)) failed=$((failed + run_failed))
+
+# chosen NAMES…: the paths of those programs that were built, in that order.
+chosen() {
+  local name path
+  for name in "$@"; do
+    while read -r path; do
+      # shellcheck disable=SC2254 # a pattern is meant
+      case $(basename "${path%-*}") in $name) echo "$path" ;; esac
+    done <"$work/programs"
+  done
+}
+
+# guest TOPOLOGY SECONDS PROGRAM…: runs those in one guest, and counts their tests.
+guest() {
+  local topology=$1 limit=$2 at=$SECONDS status output run_passed run_failed broken
+  shift 2
+  set -f
+  chosen "$@" >"$work/list"
+  set +f
+  [ -s "$work/list" ] || return 0
+  output=$work/output-$topology
+  echo "── guest $topology (at most $limit s)"
+  export VM_TOPO=$topology VM_TIMEOUT=$limit RUST_BACKTRACE=${RUST_BACKTRACE:-0} BOOKCAST_RDMA=
+  [ "$topology" != siw ] || BOOKCAST_RDMA=siw
+  # The first guest of its kind may have to fetch its kernel.
+  group $((limit + 120)) "$output" tests/vm/run bash "$work/guest" "$work/list"
+  status=$?
+  grep -vE '^$|^(successes|failures):$|^running|^    [a-z_:]+$' "$output"
+  sum() { sed -n "s/^test result: .* \([0-9]*\) $1;.*/\1/p" "$output" | paste -sd+ | sed 's/$/+0/'; }
+  run_passed=$(($(sum passed)))
+  run_failed=$(($(sum failed)))
+  # A program that ended without a result (a panic outside a test, its time limit), or a guest that did not come to its
+  # end, is a failure though no test failed.
+  broken=$(grep -c '^BROKEN ' "$output")
+  [ "$broken" -le "$run_failed" ] || run_failed=$broken
+  if [ "$status" != 0 ] || ! grep -q '^GUEST DONE' "$output"; then run_failed=$((run_failed + 1)); fi
+  [ "$run_passed" -gt 0 ] || run_failed=$((run_failed + 1))
+  passed=$((passed + run_passed)) failed=$((failed + run_failed))
+  echo "── guest $topology: $run_passed passed, $run_failed failed in $((SECONDS - at)) s"
+}
+
+while read -r topology limit programs; do
+  # shellcheck disable=SC2086 # one word for each program
+  set -f; set -- $programs; set +f
+  guest "$topology" "$limit" "$@" </dev/null
+done < <(guests)
+if [ -n "$compare" ]; then
+  export VM_TOPO=loop VM_TIMEOUT=$COMPARE_LIMIT
+  check comparison $((COMPARE_LIMIT + 60)) tests/vm/run bash tests/vm/compare.sh
+fi
 finish

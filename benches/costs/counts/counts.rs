@@ -1,5 +1,8 @@
 //! Counts the instructions of each piece under callgrind. Started by the command `costs`, which compares them.
 
+// The library's macros make public modules and functions of what they are given.
+#![allow(missing_docs)]
+
 use costs::pieces::*;
 use gungraun::prelude::*;
 

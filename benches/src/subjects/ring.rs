@@ -2,7 +2,7 @@
 
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use transport::clock::Clock;
 use transport::ring::{RingReader, StartAt};
 use transport::shm::{RingOptions, SetupError, ShmRing};
@@ -85,7 +85,7 @@ impl RunSink for Seen {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         panic!("{count} lines from {first} were lost ({cause:?}), with one under way at a time");
     }
 }

@@ -7,6 +7,10 @@ fn stamp(sequence: u64) -> Stamp {
     Stamp::new(EPOCH, SequenceNumber(sequence))
 }
 
+fn path(lane: u16) -> LanePath {
+    LanePath::new(Lane::new(lane), Carrier::Local)
+}
+
 fn line(at: Stamp) -> Line {
     let mut record = Record::new(Kind::ADD, InstrumentId(1));
     record.order_id.set(at.0);
@@ -34,7 +38,7 @@ struct Notes {
 }
 
 impl Delivery for Notes {
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         for (i, line) in lines.iter().enumerate() {
             assert!(line.verifies(first.plus(i as u64)));
         }
@@ -57,8 +61,8 @@ impl Delivery for Notes {
         self.seen.push(Seen::Epoch(from.0, to.0));
     }
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, lane: Lane, _: Nanos) {
-        self.seen.push(Seen::Silent(lane.0.get()));
+    fn on_path_silent(&mut self, path: LanePath, _: Nanos) {
+        self.seen.push(Seen::Silent(path.lane.0.get()));
     }
     fn on_end(&mut self, at: Stamp) {
         self.seen.push(Seen::End(at.sequence().0));
@@ -78,12 +82,12 @@ impl Bench {
 
     fn run(&mut self, now: u64, lane: u16, first: Stamp, count: u64) {
         let lines = lines(first, count);
-        let run = Run { lane: Lane::new(lane), first, lines: &lines, publish_time: None };
+        let run = Run { path: path(lane), first, lines: &lines, publish_time: None };
         self.arbiter.sink(Nanos(now), &mut self.notes).on_run(run);
     }
 
     fn position(&mut self, now: u64, next: Stamp, ended: bool) {
-        let position = Position { lane: Lane::new(0), next, publish_time: None, ended };
+        let position = Position { path: path(0), next, publish_time: None, ended };
         self.arbiter.sink(Nanos(now), &mut self.notes).on_position(position);
     }
 
@@ -103,7 +107,7 @@ fn a_packet_wholly_below_the_cursor_is_a_duplicate() {
     b.run(0, 0, stamp(1), 5);
     b.run(1, 0, stamp(2), 2);
     assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 5)]);
-    assert_eq!(b.arbiter.lane_counts(Lane::new(0)), LaneCounts { won: 5, duplicates: 2, ..LaneCounts::default() });
+    assert_eq!(b.arbiter.path_counts(path(0)), PathCounts { won: 5, duplicates: 2, ..PathCounts::default() });
     assert_eq!(b.arbiter.next_timeout(), Some(Nanos(10_001)), "nothing is missing; only silence is waited for");
 }
 
@@ -123,7 +127,7 @@ fn copies_of_two_lanes_are_delivered_once() {
         b.run(first + 1, 1, stamp(first), 3);
     }
     assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 9)]);
-    assert_eq!(b.arbiter.lane_counts(Lane::new(1)).duplicates, 9);
+    assert_eq!(b.arbiter.path_counts(path(1)).duplicates, 9);
 }
 
 #[test]
@@ -136,7 +140,26 @@ fn reordered_packets_within_the_hedge_time_are_put_in_order_without_a_gap() {
     b.run(100, 0, stamp(2), 1);
     b.timeout(1_000);
     assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 3)]);
-    assert_eq!(b.arbiter.counts().gaps, 0);
+    let counts = b.arbiter.counts();
+    assert_eq!((counts.gaps, counts.holes_filled, counts.filled), (0, 1, 1));
+}
+
+#[test]
+fn what_one_path_lost_and_another_brought_is_counted_as_filled_and_who_brought_it_is_told() {
+    let mut b = Bench::new(2, 64);
+    // The first path is ahead, and loses 11 to 20 and 25.
+    b.run(0, 0, stamp(1), 10);
+    b.run(1, 0, stamp(21), 4);
+    b.run(2, 0, stamp(26), 5);
+    // The second brings everything, in pieces.
+    for first in [1, 6, 11, 16, 21, 26] {
+        b.run(10, 1, stamp(first), 5);
+    }
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 30)]);
+    let counts = b.arbiter.counts();
+    assert_eq!((counts.gaps, counts.holes_filled, counts.filled), (0, 2, 11));
+    assert_eq!(b.arbiter.path_counts(path(0)), PathCounts { won: 19, ..PathCounts::default() });
+    assert_eq!(b.arbiter.path_counts(path(1)), PathCounts { won: 11, duplicates: 19, ..PathCounts::default() });
 }
 
 #[test]
@@ -240,7 +263,7 @@ fn an_early_store_that_is_full_gives_up_the_oldest_hole_at_once() {
 fn a_lane_that_says_it_lost_lines_is_believed_at_once_when_it_is_the_only_one() {
     let mut b = Bench::new(1, 16);
     b.run(0, 0, stamp(1), 1);
-    b.arbiter.sink(Nanos(5), &mut b.notes).on_loss(Lane::new(0), stamp(2), 10, LossCause::Lapped);
+    b.arbiter.sink(Nanos(5), &mut b.notes).on_loss(path(0), stamp(2), 10, LossCause::Lapped);
     b.run(5, 0, stamp(12), 1);
     assert_eq!(
         b.seen(),
@@ -252,7 +275,7 @@ fn a_lane_that_says_it_lost_lines_is_believed_at_once_when_it_is_the_only_one() 
 fn a_lane_that_lost_lines_waits_for_the_others_when_there_are_others() {
     let mut b = Bench::new(2, 16);
     b.run(0, 0, stamp(1), 1);
-    b.arbiter.sink(Nanos(5), &mut b.notes).on_loss(Lane::new(0), stamp(2), 2, LossCause::Lapped);
+    b.arbiter.sink(Nanos(5), &mut b.notes).on_loss(path(0), stamp(2), 2, LossCause::Lapped);
     b.run(6, 0, stamp(4), 1);
     b.run(50, 1, stamp(2), 2);
     assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 4)]);
@@ -292,7 +315,7 @@ fn a_new_epoch_ends_the_old_one_and_old_lines_are_dropped() {
             Seen::Lines(1, 2)
         ]
     );
-    assert_eq!(b.arbiter.lane_counts(Lane::new(1)).old_epoch, 2);
+    assert_eq!(b.arbiter.path_counts(path(1)).old_epoch, 2);
 }
 
 #[test]

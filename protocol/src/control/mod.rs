@@ -12,12 +12,21 @@
 //!                                      ◄──  Directory { channels }
 //!  Instruments { channel, after }      ──►
 //!                                      ◄──  Instruments { … }
+//!  Connect { channel, ring }           ──►
+//!                                      ◄──  Granted { token }; the publisher's card then connects to the ring
+//!                                           and presents the token
+//!  Disconnect { channel }              ──►
+//!                                      ◄──  Disconnected
+//!                                      ◄──  Dropped { … }, Changed { … }   unasked, when it happens
 //! ```
+//!
+//! A session that holds a connection for its client lives as long as the client wants; when it ends, so does the
+//! connection.
 
 mod frame;
 mod session;
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -51,7 +60,40 @@ pub enum Request {
         /// The last id known already; 0 for all.
         after: u32,
     },
+    /// To be written to by RDMA: here is a ring, and who listens for the connection. A second one of the same session and
+    /// channel replaces the first.
+    Connect {
+        /// The channel.
+        channel: u16,
+        /// The ring, in the client's own memory.
+        ring: RingOffer,
+    },
+    /// To be written to no more.
+    Disconnect {
+        /// The channel.
+        channel: u16,
+    },
 }
+
+/// A ring in a subscriber's memory that a publisher may write by RDMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RingOffer {
+    /// Where the subscriber listens for the RDMA connection: the address of its port, and a port of the connection
+    /// manager's.
+    pub at: SocketAddrV4,
+    /// Where the ring begins in the subscriber's memory.
+    pub address: u64,
+    /// The key that lets it be written.
+    pub key: u32,
+    /// Places of the ring.
+    pub lines: u64,
+}
+
+/// What an RDMA connection presents, once, to be let in: sixteen bytes that nobody can guess.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OneTimeToken(pub [u8; 16]);
 
 /// What a server answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -77,6 +119,25 @@ pub enum Reply {
         more: bool,
         /// Definitions may be missing: the server itself lost lines of this channel.
         incomplete: bool,
+    },
+    /// The ring offered will be connected to, by somebody who presents this token.
+    Granted {
+        /// Good for one connection.
+        token: OneTimeToken,
+    },
+    /// The ring is written to no more.
+    Disconnected,
+    /// Unasked: the connection to the client's ring could not be made, or is over.
+    Dropped {
+        /// The channel.
+        channel: u16,
+        /// Why.
+        why: String,
+    },
+    /// Unasked: the channels are reached in another way than before.
+    Changed {
+        /// Each of them.
+        channels: Vec<ChannelInfo>,
     },
     /// The request is refused.
     Refused {
@@ -104,6 +165,9 @@ pub struct ChannelInfo {
     pub shared_memory: Option<SharedMemoryInfo>,
     /// The multicast group, if it is sent by UDP.
     pub udp: Option<UdpInfo>,
+    /// How to get it by RDMA.
+    #[serde(default)]
+    pub rdma: Option<RdmaInfo>,
 }
 
 /// A ring in shared memory.
@@ -124,6 +188,41 @@ pub struct UdpInfo {
     pub port: u16,
     /// The MTU that packets are made for, bytes.
     pub mtu: u32,
+}
+
+/// A channel by RDMA.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RdmaInfo {
+    /// The address of the port that it is sent from.
+    pub address: Ipv4Addr,
+    /// Datagrams to a group, where the fabric has them: iWARP has none.
+    pub ud: Option<UdInfo>,
+    /// Writes into subscribers' rings, if any are made.
+    pub rc: Option<RcInfo>,
+}
+
+/// An RDMA multicast group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UdInfo {
+    /// The group.
+    pub group: Ipv4Addr,
+    /// The key that its datagrams carry.
+    pub qkey: u32,
+    /// The most bytes of a datagram: the sender's MTU. A receiver's own must not be less.
+    pub mtu: u32,
+    /// The sender's GID: datagrams of others are dropped.
+    pub source_gid: Ipv6Addr,
+    /// The sender's queue pair.
+    pub source_queue_pair: u32,
+}
+
+/// Writes into subscribers' rings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RcInfo {
+    /// Lines in the publisher's own ring: a subscriber's need not be longer.
+    pub lines: u64,
+    /// The most subscribers at one time.
+    pub max_subscribers: u32,
 }
 
 /// One instrument.

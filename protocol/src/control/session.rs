@@ -51,6 +51,8 @@ pub struct ServerSession {
     inbox: Inbox,
     output: Vec<u8>,
     deadline: Nanos,
+    /// It holds something for its client, who need not say anything meanwhile.
+    kept: bool,
     peer: String,
     closed: Option<Close>,
 }
@@ -63,6 +65,7 @@ impl ServerSession {
             inbox: Inbox::default(),
             output: Vec::new(),
             deadline: now.plus(HELLO_PATIENCE_NS),
+            kept: false,
             peer: String::new(),
             closed: None,
         }
@@ -137,14 +140,20 @@ impl ServerSession {
 
     /// Ends sessions whose time is up.
     pub fn on_timeout(&mut self, now: Nanos) {
-        if self.closed.is_none() && now >= self.deadline {
+        if self.next_timeout().is_some_and(|deadline| now >= deadline) {
             self.refuse(if self.stage == Stage::Identified { Close::Idle } else { Close::TooSlow });
         }
     }
 
     /// When [`ServerSession::on_timeout`] has something to do.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        self.closed.is_none().then_some(self.deadline)
+        (self.closed.is_none() && !self.kept).then_some(self.deadline)
+    }
+
+    /// Says whether it holds something for its client, such as a connection: it is not ended then for saying nothing.
+    pub fn keep(&mut self, kept: bool, now: Nanos) {
+        self.kept = kept;
+        self.deadline = self.deadline.max(now.plus(IDLE_PATIENCE_NS));
     }
 
     /// Bytes to be sent.
@@ -215,7 +224,7 @@ impl ClientSession {
         self.inbox.push(bytes);
     }
 
-    /// The next answer.
+    /// The next answer, or what the server says unasked.
     ///
     /// # Errors
     /// [`FrameError`]: the other side does not speak this protocol.

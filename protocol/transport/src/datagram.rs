@@ -2,7 +2,7 @@
 
 use protocol::packet::{Refused, decode};
 use protocol::record::ChannelId;
-use protocol::run::{Position, Run, RunSink};
+use protocol::run::{Carrier, LanePath, Position, Run, RunSink};
 
 /// Checks a packet and hands up its lines as a run, or its position if it has none; returns the number of lines.
 ///
@@ -15,15 +15,16 @@ pub(crate) fn hand_up<S: RunSink>(
     bytes: &[u8],
     channel: ChannelId,
     timed: bool,
+    carrier: Carrier,
     sink: &mut S,
 ) -> Result<usize, Refused> {
     let packet = decode(bytes, channel)?;
     let publish_time = timed.then(|| packet.header.time());
-    let lane = packet.header.lane;
+    let path = LanePath::new(packet.header.lane, carrier);
     if packet.lines.is_empty() {
-        sink.on_position(Position { lane, next: packet.first, publish_time, ended: packet.header.ended() });
+        sink.on_position(Position { path, next: packet.first, publish_time, ended: packet.header.ended() });
     } else {
-        sink.on_run(Run { lane, first: packet.first, lines: packet.lines, publish_time });
+        sink.on_run(Run { path, first: packet.first, lines: packet.lines, publish_time });
     }
     Ok(packet.lines.len())
 }

@@ -17,7 +17,7 @@
 use protocol::line::{Line, Stamp};
 use protocol::packet::{MAX_LINES, Refused};
 use protocol::record::{ChannelId, Lane};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -252,6 +252,8 @@ struct Wire {
     /// How many packets were ever held: their order.
     order: u64,
     counts: FaultCounts,
+    /// Over what the inner lane brought the last of them: an injector is put around one lane.
+    carrier: Carrier,
 }
 
 /// What befalls one packet.
@@ -308,6 +310,7 @@ impl Wire {
             held: Vec::with_capacity(plan.most_held),
             order: 0,
             counts: FaultCounts::default(),
+            carrier: Carrier::Local,
             plan,
         }
     }
@@ -445,7 +448,7 @@ impl Wire {
 
     /// Decodes a packet and hands up what it says.
     fn emit<S: RunSink>(&mut self, slot: usize, timed: bool, sink: &mut S) {
-        match hand_up(self.slots.bytes(slot), CHANNEL, timed, sink) {
+        match hand_up(self.slots.bytes(slot), CHANNEL, timed, self.carrier, sink) {
             Ok(lines) => self.counts.lines += lines as u64,
             Err(refused) => self.counts.refused[refused.index()] += 1,
         }
@@ -465,18 +468,20 @@ impl<S: RunSink> RunSink for Arrivals<'_, S> {
         let mut next = run.first;
         for lines in run.lines.chunks(self.wire.plan.lines_per_packet) {
             next = next.plus(lines.len() as u64);
-            let head = head(run.lane, next, run.publish_time, false);
+            self.wire.carrier = run.path.carrier;
+            let head = head(run.path.lane, next, run.publish_time, false);
             self.wire.arrive(self.now, head, run.publish_time.is_some(), lines, self.sink);
         }
     }
 
     fn on_position(&mut self, position: Position) {
-        let head = head(position.lane, position.next, position.publish_time, position.ended);
+        self.wire.carrier = position.path.carrier;
+        let head = head(position.path.lane, position.next, position.publish_time, position.ended);
         self.wire.arrive(self.now, head, position.publish_time.is_some(), &[], self.sink);
     }
 
-    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, cause: LossCause) {
-        self.sink.on_loss(lane, first, count, cause);
+    fn on_loss(&mut self, path: LanePath, first: Stamp, count: u64, cause: LossCause) {
+        self.sink.on_loss(path, first, count, cause);
     }
 }
 

@@ -58,6 +58,21 @@ impl<A: LaneTx, B: LaneTx> LaneTx for (A, B) {
     }
 }
 
+/// A lane that may be left out where it is set up.
+impl<A: LaneTx> LaneTx for Option<A> {
+    fn flush(&mut self, ring: &RingWriter, now: Nanos) -> usize {
+        self.as_mut().map_or(0, |lane| lane.flush(ring, now))
+    }
+    fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool) {
+        if let Some(lane) = self {
+            lane.heartbeat(ring, now, ended);
+        }
+    }
+    fn lines_unsent(&self) -> u64 {
+        self.as_ref().map_or(0, LaneTx::lines_unsent)
+    }
+}
+
 impl LaneRx for () {
     fn poll<S: RunSink>(&mut self, _: Nanos, _: usize, _: &mut S) -> usize {
         0
@@ -70,5 +85,15 @@ impl<A: LaneRx, B: LaneRx> LaneRx for (A, B) {
     }
     fn known_head(&self) -> Option<Stamp> {
         self.0.known_head().max(self.1.known_head())
+    }
+}
+
+/// A lane that may be left out where it is set up.
+impl<A: LaneRx> LaneRx for Option<A> {
+    fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
+        self.as_mut().map_or(0, |lane| lane.poll(now, limit, sink))
+    }
+    fn known_head(&self) -> Option<Stamp> {
+        self.as_ref()?.known_head()
     }
 }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use protocol::line::{Line, Stamp};
 use protocol::packet::{MAX_LINES, Refused};
 use protocol::record::{ChannelId, Lane};
-use protocol::run::RunSink;
+use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 
 use crate::datagram::hand_up;
@@ -210,7 +210,7 @@ impl LaneRx for LinkRx {
             }
             queue.under_way.pop_front();
             work += 1;
-            match hand_up(queue.slots.bytes(slot), self.channel, true, sink) {
+            match hand_up(queue.slots.bytes(slot), self.channel, true, Carrier::Local, sink) {
                 Ok(0) => self.counters.heartbeats += 1,
                 Ok(count) => {
                     self.counters.packets += 1;

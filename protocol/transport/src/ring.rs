@@ -8,7 +8,7 @@
 //! ```
 //! use protocol::line::{Epoch, Line, Stamp};
 //! use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-//! use protocol::run::{LossCause, Position, Run, RunSink};
+//! use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 //! use protocol::time::Nanos;
 //! use transport::LaneRx;
 //! use transport::ring::{RingWriter, StartAt};
@@ -21,7 +21,7 @@
 //!     fn on_position(&mut self, position: Position) {
 //!         println!("the publisher lives, and stands at {}", position.next);
 //!     }
-//!     fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+//!     fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
 //!         println!("{count} lines from {first} are lost: {cause:?}");
 //!     }
 //! }

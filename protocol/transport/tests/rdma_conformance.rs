@@ -12,20 +12,24 @@ mod suite;
 use std::net::Ipv4Addr;
 
 use harness::{Faulty, Harness};
-use rdma_support::{HERE, NEVER_NS, Settled, THERE, connect, fresh_group, rc_options, ud_options};
-use transport::rdma::{RcOptions, RcRingTx, RcRx, UdOptions, UdRx, UdTx};
+use rdma_support::{HERE, NEVER_NS, Publisher, Settled, Subscriber, THERE, fresh_group, rc_options, ud_options};
+use transport::rdma::{RcOptions, UdOptions, UdRx, UdRxKeeper, UdSource, UdTx, UdTxKeeper};
 use transport::ring::RingWriter;
 
 /// UD multicast, each lane with a group of its own.
 #[derive(Default)]
 struct Ud {
     group: Option<Ipv4Addr>,
+    keepers: Vec<(Option<UdTxKeeper>, Option<UdRxKeeper>)>,
 }
 
 impl Ud {
-    fn receiver(&self) -> UdRx {
+    fn receiver(&mut self, sources: Vec<UdSource>) -> UdRx {
         let options = ud_options(THERE, self.group.expect("made before joined"));
-        UdRx::open(&options, harness::CHANNEL).expect("a receiver there")
+        let (rx, mut keeper) = UdRx::open(&options, harness::CHANNEL).expect("a receiver there");
+        keeper.expect(sources);
+        self.keepers.push((None, Some(keeper)));
+        rx
     }
 }
 
@@ -40,14 +44,14 @@ impl Harness for Ud {
         let ring = harness::ring(capacity);
         // Time is virtual in the suite: no deadline means anything.
         let options = UdOptions { deadline_ns: NEVER_NS, ..ud_options(HERE, group) };
-        let tx = UdTx::open(&options, &ring).expect("a sender here");
-        let mut rx = self.receiver();
-        rx.expect(&[tx.source()]);
+        let (tx, keeper) = UdTx::open(&options, &ring).expect("a sender here");
+        let rx = self.receiver(vec![keeper.source()]);
+        self.keepers.push((Some(keeper), None));
         (ring, tx, rx)
     }
 
     fn join(&mut self, _: &RingWriter, _: &mut UdTx) -> UdRx {
-        self.receiver()
+        self.receiver(Vec::new())
     }
 }
 
@@ -60,21 +64,21 @@ struct Rc {
 
 impl Harness for Rc {
     type Tx = Settled;
-    type Rx = RcRx;
+    type Rx = Subscriber;
     const DECLARES_LOSSES: bool = true;
 
-    fn make(&mut self, capacity: usize) -> (RingWriter, Settled, RcRx) {
+    fn make(&mut self, capacity: usize) -> (RingWriter, Settled, Subscriber) {
         self.capacity = capacity;
         let ring = harness::ring(4 * capacity);
         // As above.
         let options = RcOptions { deadline_ns: NEVER_NS, ..rc_options() };
-        let mut tx = Settled(RcRingTx::open(&options, &ring).expect("a lane here"));
+        let mut tx = Settled(Publisher::open(&options, &ring));
         let rx = self.join(&ring, &mut tx);
         (ring, tx, rx)
     }
 
-    fn join(&mut self, ring: &RingWriter, tx: &mut Settled) -> RcRx {
-        connect(&mut tx.0, ring, self.capacity).1
+    fn join(&mut self, _: &RingWriter, tx: &mut Settled) -> Subscriber {
+        tx.0.connect(self.capacity).1
     }
 }
 

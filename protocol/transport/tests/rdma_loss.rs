@@ -5,45 +5,18 @@
 
 mod rdma_support;
 
-use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::Lane;
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use rdma_support::*;
-use transport::rdma::{RcRingTx, UdOptions, UdRx, UdTx};
+use transport::rdma::{UdOptions, UdRx, UdTx};
 use transport::{LaneRx, LaneTx};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// `tc netem` on one or both ends of the wire, taken off when dropped. There is one wire: one test at a time.
-struct Netem {
-    ends: &'static [&'static str],
-    _wire: MutexGuard<'static, ()>,
-}
-
-impl Netem {
-    fn new(ends: &'static [&'static str], what: &[&str]) -> Netem {
-        static WIRE: Mutex<()> = Mutex::new(());
-        let netem = Netem { ends, _wire: WIRE.lock().unwrap_or_else(PoisonError::into_inner) };
-        for end in ends {
-            let status = Command::new("tc").args(["qdisc", "add", "dev", end, "root", "netem"]).args(what).status();
-            assert!(status.expect("tc is there").success(), "netem {what:?} on {end}");
-        }
-        netem
-    }
-}
-
-impl Drop for Netem {
-    fn drop(&mut self) {
-        for end in self.ends {
-            let _ = Command::new("tc").args(["qdisc", "del", "dev", end, "root"]).status();
-        }
-    }
-}
 
 /// What an arbiter with one lane behind it made of the stream. Every sequence number is delivered or named, in order.
 #[derive(Default)]
@@ -55,7 +28,7 @@ struct Account {
 }
 
 impl Delivery for Account {
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         assert_eq!(first, stamp(self.next), "out of order");
         for (i, line) in lines.iter().enumerate() {
             let at = first.plus(i as u64);
@@ -81,7 +54,7 @@ impl Delivery for Account {
     }
 
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
 
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));
@@ -116,16 +89,16 @@ impl<R: LaneRx> Subscriber<R> {
 fn both_lanes(lines: u64, percent: &'static str) {
     let mut ring = ring(1 << 15);
     let group = fresh_group();
-    let mut rc = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
-    let (peer, reliable) = connect(&mut rc, &ring, 1 << 15);
+    let mut rc = Publisher::open(&rc_options(), &ring);
+    let (ticket, reliable) = rc.connect(1 << 15);
     let options = UdOptions { receive_depth: 1024, ..ud_options(THERE, group) };
-    let unreliable = UdRx::open(&options, CHANNEL).expect("a receiver there");
-    let mut ud = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
+    let (unreliable, _keeper) = UdRx::open(&options, CHANNEL).expect("a receiver there");
+    let (mut ud, _keeper) = UdTx::open(&ud_options(HERE, group), &ring).expect("a sender here");
     let mut reliable = Subscriber::new(reliable);
     let mut unreliable = Subscriber::new(unreliable);
     // The first lines tell both where the stream begins; then the wire goes bad.
     put(&mut ring, 10);
-    rc.flush(&ring, now());
+    rc.tx.flush(&ring, now());
     ud.flush(&ring, now());
     let start = Instant::now();
     while reliable.account.next < 11 || unreliable.account.next < 11 {
@@ -143,21 +116,21 @@ fn both_lanes(lines: u64, percent: &'static str) {
             "not done within {LIMIT:?}: RC at {}, UD at {}, of {lines}; {:?}",
             reliable.account.next,
             unreliable.account.next,
-            rc.next_event()
+            rc.event()
         );
         // A quarter of the ring is slack for the card's retries; beyond it the publisher of a test waits, a real one
         // drops the subscriber.
-        let owed = rc.lag(peer, &ring).expect("connected") + reliable_lag(&reliable, &ring);
+        let owed = rc.tx.lag(ticket, &ring).expect("connected") + reliable_lag(&reliable, &ring);
         if ring.next().sequence().0 <= lines && owed < 1 << 13 {
             put(&mut ring, 10);
         }
-        rc.flush(&ring, now());
+        rc.tx.flush(&ring, now());
         ud.flush(&ring, now());
         if beat_at.elapsed() >= Duration::from_millis(10) {
             beat_at = Instant::now();
             let ended = ring.next().sequence().0 > lines;
             ring.heartbeat(now(), ended);
-            rc.heartbeat(&ring, now(), ended);
+            rc.tx.heartbeat(&ring, now(), ended);
             ud.heartbeat(&ring, now(), ended);
         }
         if reliable.poll() + unreliable.poll() == 0 {
@@ -172,7 +145,7 @@ fn both_lanes(lines: u64, percent: &'static str) {
          in {} named gaps",
         reliable.account.delivered,
         reliable.account.gaps.len(),
-        rc.counters(peer).expect("connected"),
+        rc.tx.counters(ticket).expect("connected"),
         unreliable.account.delivered,
         unreliable.account.gaps.len(),
     );
@@ -180,7 +153,7 @@ fn both_lanes(lines: u64, percent: &'static str) {
     assert_eq!(unreliable.account.delivered + lost, total);
     assert!(lost > 0, "the wire lost nothing: the test shows nothing");
     assert_eq!(unreliable.rx.counters().refused_total(), 0);
-    assert_eq!(rc.next_event(), None);
+    rc.nothing_happened();
 }
 
 /// Lines that were published and not yet read.
@@ -201,34 +174,35 @@ fn with_ten_percent_loss_rc_loses_nothing_and_ud_names_every_gap() {
 #[test]
 fn a_full_queue_is_skipped_and_its_backlog_goes_out_as_longer_writes() {
     let mut ring = ring(1 << 14);
-    let mut tx = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
-    let (peer, rx) = connect(&mut tx, &ring, 1 << 14);
+    let mut rc = Publisher::open(&rc_options(), &ring);
+    let (ticket, rx) = rc.connect(1 << 14);
+    rc.tx.flush(&ring, now());
     let mut subscriber = Subscriber::new(rx);
     let _netem = Netem::new(&["w0"], &["delay", "30ms", "limit", "10000"]);
     // Single lines as fast as they go fill the queue long before the first of them has arrived.
     let mut longest = Duration::ZERO;
     let mut turns = 0;
-    while tx.counters(peer).expect("connected").full_queue < 100 {
-        assert!(turns < 4_000, "the queue never filled: {:?}", tx.counters(peer));
+    while rc.tx.counters(ticket).expect("connected").full_queue < 100 {
+        assert!(turns < 4_000, "the queue never filled: {:?}", rc.tx.counters(ticket));
         put(&mut ring, 1);
         let start = Instant::now();
-        tx.flush(&ring, now());
+        rc.tx.flush(&ring, now());
         longest = longest.max(start.elapsed());
         turns += 1;
     }
-    let full = *tx.counters(peer).expect("connected");
-    assert!(tx.lag(peer, &ring) >= Some(100), "{full:?}");
-    assert_eq!(tx.next_event(), None);
+    let full = *rc.tx.counters(ticket).expect("connected");
+    assert!(rc.tx.lag(ticket, &ring) >= Some(100), "{full:?}");
+    rc.nothing_happened();
     let total = ring.head().sequence().0 - 1;
     let start = Instant::now();
     while subscriber.account.next <= total {
-        assert!(start.elapsed() < LIMIT, "at {} of {total}; {:?}", subscriber.account.next, tx.next_event());
-        tx.flush(&ring, now());
+        assert!(start.elapsed() < LIMIT, "at {} of {total}; {:?}", subscriber.account.next, rc.event());
+        rc.tx.flush(&ring, now());
         if subscriber.poll() == 0 {
             std::thread::yield_now();
         }
     }
-    let counters = tx.counters(peer).expect("connected");
+    let counters = rc.tx.counters(ticket).expect("connected");
     println!("longest flush {longest:?}; full {full:?}; at the end {counters:?}");
     assert_eq!((subscriber.account.delivered, subscriber.account.gaps.len()), (total, 0));
     // What was owed when the queue was full went out in a few writes of many lines.

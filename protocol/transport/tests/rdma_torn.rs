@@ -12,10 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use protocol::line::{Line, Stamp};
-use protocol::record::Lane;
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use rdma_support::*;
-use transport::rdma::RcRingTx;
 use transport::ring::core::{Word, Words};
 use transport::{LaneRx, LaneTx};
 
@@ -47,7 +45,7 @@ impl RunSink for Judge {
         assert!(position.next.sequence().0 <= self.next, "{position:?} is beyond what was handed up");
     }
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, _: LossCause) {
         assert_eq!(first, stamp(self.next), "out of order");
         self.lost += count;
         self.next += count;
@@ -61,7 +59,12 @@ struct Looks {
     changes: u64,
 }
 
-fn publish(stop: &AtomicBool, head: &AtomicU64, mut ring: transport::RingWriter, mut tx: RcRingTx) -> (u64, String) {
+fn publish(
+    stop: &AtomicBool,
+    head: &AtomicU64,
+    mut ring: transport::RingWriter,
+    mut publisher: Publisher,
+) -> (u64, String) {
     let start = Instant::now();
     let mut beat_at = start;
     let (mut owed, mut done) = (0, false);
@@ -76,16 +79,17 @@ fn publish(stop: &AtomicBool, head: &AtomicU64, mut ring: transport::RingWriter,
             std::thread::yield_now();
         }
         let now = now();
-        tx.flush(&ring, now);
+        publisher.tx.flush(&ring, now);
         if beat_at.elapsed() > Duration::from_millis(1) {
             beat_at = Instant::now();
-            tx.heartbeat(&ring, now, false);
+            publisher.tx.heartbeat(&ring, now, false);
+            publisher.nothing_happened();
         }
-        let event = tx.next_event();
-        assert!(event.is_none(), "{event:?}");
-        owed = tx.peers().map(|peer| tx.lag(peer, &ring).unwrap_or(0)).sum::<u64>();
+        let tx = &publisher.tx;
+        owed = tx.peers().map(|ticket| tx.lag(ticket, &ring).unwrap_or(0)).sum::<u64>();
     }
-    let counters = tx.peers().next().and_then(|peer| tx.counters(peer).copied());
+    let tx = &publisher.tx;
+    let counters = tx.peers().next().and_then(|ticket| tx.counters(ticket).copied());
     (ring.head().sequence().0 - 1, format!("{counters:?}"))
 }
 
@@ -118,15 +122,15 @@ fn look(memory: &transport::RingMemory, place: usize, head: &AtomicU64, last: &m
 #[test]
 fn no_torn_line_is_accepted_from_a_ring_that_a_card_writes() {
     let ring = ring(1 << 13);
-    let mut tx = RcRingTx::open(&rc_options(), &ring).expect("a lane here");
-    let (_, mut rx) = connect(&mut tx, &ring, PLACES);
-    let memory = rx.ring().memory().clone();
+    let mut publisher = Publisher::open(&rc_options(), &ring);
+    let (_, mut subscriber) = publisher.connect(PLACES);
+    let memory = subscriber.keeper.memory().expect("connected").clone();
     let (stop, head) = (AtomicBool::new(false), AtomicU64::new(1));
     let mut judge = Judge { next: 1, ..Judge::default() };
     let mut looks = Looks::default();
     let mut last = [0; PLACES];
     let (published, sender) = std::thread::scope(|scope| {
-        let publisher = scope.spawn(|| publish(&stop, &head, ring, tx));
+        let publisher = scope.spawn(|| publish(&stop, &head, ring, publisher));
         let start = Instant::now();
         let mut place = 0;
         while start.elapsed() < RUN && !publisher.is_finished() {
@@ -135,7 +139,7 @@ fn no_torn_line_is_accepted_from_a_ring_that_a_card_writes() {
                 look(&memory, place, &head, &mut last[place], &mut looks);
             }
             place = (place + 7) % PLACES;
-            rx.poll(now(), 1 << 10, &mut judge);
+            subscriber.poll(now(), 1 << 10, &mut judge);
         }
         stop.store(true, Ordering::Relaxed);
         publisher.join().expect("the publisher came to its end")
@@ -149,7 +153,7 @@ fn no_torn_line_is_accepted_from_a_ring_that_a_card_writes() {
         looks.rejected,
         judge.lines,
         judge.lost,
-        rx.reader().counts(),
+        subscriber.rx.reader().expect("connected").counts(),
     );
     assert!(published > 100_000, "{published} lines are too few to show anything");
     assert!(looks.verified > 1_000_000 && looks.changes > 10_000, "too few looks");

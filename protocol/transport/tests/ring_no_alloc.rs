@@ -7,7 +7,7 @@ use std::cell::Cell;
 
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::ring::{RingWriter, StartAt};
@@ -54,7 +54,7 @@ impl RunSink for Count {
         self.positions += 1;
     }
 
-    fn on_loss(&mut self, _: Lane, _: Stamp, count: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, _: Stamp, count: u64, _: LossCause) {
         self.lost += count;
     }
 }

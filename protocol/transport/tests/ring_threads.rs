@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::clock::Clock;
@@ -59,7 +59,7 @@ impl RunSink for Judge {
         self.ended |= position.ended;
     }
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         assert_eq!(first, self.next, "out of order");
         assert_eq!(cause, LossCause::Lapped, "shared memory loses nothing but to laps");
         self.next = self.next.plus(count);

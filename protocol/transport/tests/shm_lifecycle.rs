@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use tempfile::TempDir;
 use transport::LaneRx;
@@ -73,7 +73,7 @@ struct Log {
 
 impl RunSink for Log {
     fn on_run(&mut self, run: Run<'_>) {
-        assert_eq!(run.lane, LANE);
+        assert_eq!(run.path.lane, LANE);
         for (i, line) in run.lines.iter().enumerate() {
             let stamp = run.first.plus(i as u64);
             assert_eq!(*line, line_of(stamp));
@@ -85,8 +85,8 @@ impl RunSink for Log {
         self.positions.push(position);
     }
 
-    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, cause: LossCause) {
-        assert_eq!(lane, LANE);
+    fn on_loss(&mut self, path: LanePath, first: Stamp, count: u64, cause: LossCause) {
+        assert_eq!(path, LanePath::new(LANE, Carrier::SharedMemory));
         self.losses.push((first, count, cause));
     }
 }

@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::fault::{FaultInjector, FaultPlan};
 use transport::ring::RingWriter;
@@ -53,7 +53,7 @@ impl RunSink for Count {
     fn on_position(&mut self, _: Position) {
         self.positions += 1;
     }
-    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {}
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {}
 }
 
 #[test]

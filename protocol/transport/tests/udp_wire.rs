@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use protocol::line::{Epoch, LINE_LEN, Line, Stamp};
 use protocol::packet::{HEADER_LEN, MAX_LINES, PacketHeader, Refused};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use socket2::{Domain, Protocol, Socket, Type};
 use transport::ring::RingWriter;
@@ -78,7 +78,7 @@ impl RunSink for Seen {
     fn on_position(&mut self, position: Position) {
         self.positions.push(position);
     }
-    fn on_loss(&mut self, _: Lane, first: Stamp, _: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, _: u64, _: LossCause) {
         panic!("a datagram lane declared a loss at {first}");
     }
 }
@@ -256,7 +256,10 @@ fn a_heartbeat_sends_first_what_is_still_owed() {
     let mut seen = Seen::default();
     poll_until(&mut rx, &mut seen, "the heartbeat", |_, seen| !seen.positions.is_empty());
     assert_eq!(seen.sequences, (1..=30).collect::<Vec<_>>());
-    assert_eq!(seen.positions, [Position { lane: LANE, next: ring.head(), publish_time: Some(NOW), ended: true }]);
+    assert_eq!(
+        seen.positions,
+        [Position { path: LanePath::new(LANE, Carrier::Udp), next: ring.head(), publish_time: Some(NOW), ended: true }]
+    );
 }
 
 #[test]

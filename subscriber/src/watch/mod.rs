@@ -12,7 +12,7 @@ mod terminal;
 mod view;
 
 use std::io::IsTerminal;
-use std::net::SocketAddrV4;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,8 @@ Examples:
       the same channel by UDP multicast
   subscriber watch itch --udp 239.255.7.1:30001 --shared-memory
       by both: the first copy of each line wins
+  subscriber watch itch --rdma 10.0.0.2 --control 10.0.0.1:31000 --token 'a secret of ours'
+      by RDMA, received on the port with that address: datagrams and writes into a ring of its own
   subscriber watch itch --plain
       one line a second, as without a terminal
   subscriber watch itch --json --seconds 10
@@ -77,6 +79,25 @@ pub(crate) struct Arguments {
     /// Read shared memory beside UDP.
     #[arg(long, requires = "udp")]
     shared_memory: bool,
+    /// Receive by RDMA on the port that has this IPv4 address, instead of reading shared memory (needs a build with the
+    /// feature rdma).
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["udp", "shared_memory"], requires = "control", requires = "token")]
+    rdma: Option<Ipv4Addr>,
+    /// The publisher's control channel, where the way to the channel is asked for.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "rdma")]
+    control: Option<SocketAddr>,
+    /// The token that the publisher knows.
+    #[arg(long, env = "BOOKCAST_TOKEN", hide_env_values = true, requires = "rdma")]
+    token: Option<String>,
+    /// The RDMA device, where several have the address.
+    #[arg(long, value_name = "NAME", requires = "rdma")]
+    device: Option<String>,
+    /// By RDMA: datagrams alone (ud), writes into this program's ring alone (rc), or both.
+    #[arg(long, value_name = "WAY", default_value = "both", value_parser = ["ud", "rc", "both"])]
+    rdma_lanes: String,
+    /// Lines of the ring that the publisher writes by RDMA: a power of two.
+    #[arg(long, value_name = "N", default_value_t = 1 << 16)]
+    ring_lines: usize,
     /// Levels shown on each side of the chosen instrument's book.
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     depth: u16,
@@ -112,6 +133,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     let books = BooksConfig { instruments: 1 << 14, orders: 1 << 18, levels: 1 << 17 };
     let builder =
         Builder::new(&arguments.channel).symbols(&arguments.symbols).lane(arguments.lane).start(start).books(books);
+    if let Some(address) = arguments.rdma {
+        return watch_rdma(&arguments, builder, address, &stop);
+    }
     let Some(udp) = arguments.udp else { return watch(&arguments, builder.shared_memory()?, &stop) };
     let Ok(interface) = Interface::from_str(&arguments.interface);
     let options = UdpOptions::new(*udp.ip(), udp.port(), interface);
@@ -121,6 +145,27 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     } else {
         watch(&arguments, builder.udp(&options, channel)?, &stop)
     }
+}
+
+#[cfg(feature = "rdma")]
+fn watch_rdma(arguments: &Arguments, builder: Builder, address: Ipv4Addr, stop: &AtomicBool) -> Result<bool, Failure> {
+    let (Some(control), Some(token)) = (arguments.control, &arguments.token) else {
+        return Err("--rdma needs --control and --token: the publisher says there how the channel is reached".into());
+    };
+    let options = subscriber::rdma::RdmaOptions {
+        name: format!("subscriber watch, pid {}", std::process::id()),
+        device: arguments.device.clone(),
+        ud: arguments.rdma_lanes != "rc",
+        rc: arguments.rdma_lanes != "ud",
+        lines: arguments.ring_lines,
+        ..subscriber::rdma::RdmaOptions::new(control, token, address)
+    };
+    watch(arguments, builder.rdma(&options)?, stop)
+}
+
+#[cfg(not(feature = "rdma"))]
+fn watch_rdma(_: &Arguments, _: Builder, _: Ipv4Addr, _: &AtomicBool) -> Result<bool, Failure> {
+    Err("this build has no RDMA; build it with `cargo build --release --features rdma` (the README says what that needs)".into())
 }
 
 fn watch<R: LaneRx + Source + Send>(
@@ -154,6 +199,11 @@ fn watch<R: LaneRx + Source + Send>(
 /// Where to look for the channel, for people.
 fn way(arguments: &Arguments) -> String {
     match arguments.udp {
+        None if arguments.rdma.is_some() => match arguments.rdma_lanes.as_str() {
+            "ud" => "RDMA datagrams".into(),
+            "rc" => "RDMA writes".into(),
+            _ => "RDMA datagrams and writes".into(),
+        },
         Some(udp) if arguments.shared_memory => format!("shared memory and {udp} on {}", arguments.interface),
         Some(udp) => format!("{udp} on {}", arguments.interface),
         None => "shared memory".into(),

@@ -122,7 +122,16 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
             .iter()
             .map(|path| json!({"what": path.what, "lines": path.lines, "trouble": path.trouble}))
             .collect();
+        let won: Vec<_> = view
+            .won
+            .iter()
+            .map(|(path, counts)| {
+                json!({"lane": path.lane.0.get(), "carrier": path.carrier.name(), "won": counts.won,
+                    "duplicates": counts.duplicates, "silences": counts.silences})
+            })
+            .collect();
         let summary = json!({
+            "won": won,
             "channel": arguments.channel,
             "way": way(arguments),
             "state": view.pulse,
@@ -168,6 +177,11 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
             totals.silences
         ),
         format!(
+            "  {} holes with {} lines were filled in time, by another path or a late packet",
+            grouped(totals.holes_filled),
+            grouped(totals.lines_filled)
+        ),
+        format!(
             "  digests: {} agreed, {} disagreed, {} made a Stale book Live again",
             grouped(totals.digests_agreed),
             grouped(totals.digests_disagreed),
@@ -178,6 +192,15 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
     for path in &view.paths {
         let trouble = if path.trouble.is_empty() { "no trouble" } else { &path.trouble };
         lines.push(format!("  {}: {} lines; {trouble}", path.what, grouped(path.lines)));
+    }
+    if view.won.len() > 1 {
+        for (path, counts) in &view.won {
+            lines.push(format!(
+                "  {path} was first with {} lines, later than another with {}",
+                grouped(counts.won),
+                grouped(counts.duplicates)
+            ));
+        }
     }
     for line in lines {
         if out.say(&line).is_err() {

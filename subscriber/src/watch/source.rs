@@ -31,22 +31,17 @@ pub(crate) trait Source: LaneRx {
 impl Source for ShmRx {
     fn paths(&self, _: &[Path], _: Nanos) -> Vec<Path> {
         let counts = self.reader_counts();
-        let mut trouble = Vec::new();
-        for (count, what) in [
+        let trouble = in_words(&[
             (counts.lapped_lines, "lines overwritten before they were read"),
             (counts.unverified_lines, "lines that did not verify"),
             (self.counts().bad_files, "looks at a file that is no ring"),
             (self.counts().older_epochs, "rings of an older epoch"),
-        ] {
-            if count > 0 {
-                trouble.push(format!("{count} {what}"));
-            }
-        }
+        ]);
         let what = match self.ring() {
             Some(ring) => format!("shared memory {}, pid {}", ring.path().display(), ring.pid()),
             None => "shared memory, no ring yet".into(),
         };
-        vec![Path { what, lines: counts.lines, trouble: trouble.join(", "), heard: self.last_life() }]
+        vec![Path { what, lines: counts.lines, trouble, heard: self.last_life() }]
     }
 
     fn waiting_for(&self, name: &str, lane: u16) -> String {
@@ -60,19 +55,14 @@ impl Source for ShmRx {
 impl Source for UdpRx {
     fn paths(&self, before: &[Path], now: Nanos) -> Vec<Path> {
         let counters = self.counters();
-        let mut trouble = Vec::new();
-        for (count, what) in [
+        let mut trouble = in_words(&[
             (counters.kernel_drops, "datagrams dropped by the kernel"),
             (counters.refused_total(), "datagrams refused (another channel's, or damaged)"),
             (counters.errors, "failed system calls"),
-        ] {
-            if count > 0 {
-                trouble.push(format!("{count} {what}"));
-            }
-        }
+        ]);
         let buffer = self.receive_buffer();
         if buffer.is_short() && counters.kernel_drops > 0 {
-            trouble.push(format!("receive buffer {} of {} bytes", buffer.granted, buffer.requested));
+            trouble += &format!(", receive buffer {} of {} bytes", buffer.granted, buffer.requested);
         }
         // The signs of life are counted here, not dated: what is new since the last look came about now.
         let signs = counters.packets + counters.heartbeats;
@@ -82,7 +72,7 @@ impl Source for UdpRx {
             _ if signs == 0 => None,
             _ => Some(now),
         };
-        vec![Path { what, lines: counters.lines, trouble: trouble.join(", "), heard }]
+        vec![Path { what, lines: counters.lines, trouble, heard }]
     }
 
     fn waiting_for(&self, _: &str, _: u16) -> String {
@@ -91,6 +81,58 @@ impl Source for UdpRx {
             refused => format!("{refused} datagrams came and were refused: of another channel number, or damaged"),
         }
     }
+}
+
+#[cfg(feature = "rdma")]
+impl Source for subscriber::rdma::RdmaRx {
+    fn paths(&self, before: &[Path], now: Nanos) -> Vec<Path> {
+        // Said to whoever reads along; the terminal's own screen hides it, as it does all of standard error.
+        while let Some(news) = self.next_news() {
+            eprintln!("RDMA: {news}");
+        }
+        let mut paths = Vec::new();
+        if let Some(ud) = self.ud() {
+            let counters = ud.counters();
+            let trouble = [
+                (counters.refused_total(), "datagrams refused (another channel's, or damaged)"),
+                (counters.foreign, "datagrams of foreign senders"),
+                (counters.starved, "times that all receive buffers were in use"),
+                (counters.failed, "receives failed"),
+            ];
+            let signs = counters.packets + counters.heartbeats;
+            let what = format!("RDMA datagrams, {} packets, {} heartbeats", counters.packets, counters.heartbeats);
+            let heard = match before.first() {
+                Some(path) if path.what == what => path.heard,
+                _ if signs == 0 => None,
+                _ => Some(now),
+            };
+            paths.push(Path { what, lines: counters.lines, trouble: in_words(&trouble), heard });
+        }
+        if let Some(rc) = self.rc() {
+            let counts = rc.reader().map(|reader| *reader.counts()).unwrap_or_default();
+            let trouble = [
+                (counts.lapped_lines, "lines overwritten before they were read"),
+                (counts.unverified_lines, "lines that did not verify"),
+            ];
+            let what = match rc.reader() {
+                Some(_) => "RDMA writes into a ring of its own".to_owned(),
+                None => "RDMA writes, never connected".to_owned(),
+            };
+            let heard = rc.reader().and_then(|reader| reader.last_life());
+            paths.push(Path { what, lines: counts.lines, trouble: in_words(&trouble), heard });
+        }
+        paths
+    }
+
+    fn waiting_for(&self, _: &str, _: u16) -> String {
+        "the publisher is there; no line and no heartbeat has come yet".into()
+    }
+}
+
+/// What is not zero, each with its number.
+fn in_words(counts: &[(u64, &str)]) -> String {
+    let counts = counts.iter().filter(|(count, _)| *count > 0);
+    counts.map(|(count, what)| format!("{count} {what}")).collect::<Vec<_>>().join(", ")
 }
 
 impl<A: Source, B: Source> Source for (A, B) {

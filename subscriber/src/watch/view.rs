@@ -1,10 +1,12 @@
 //! What is looked at: the handler that keeps count, and the view that is taken of it.
 
 use protocol::arbiter::Gap;
+use protocol::arbiter::PathCounts;
 use protocol::book::MAX_INSTRUMENTS;
 use protocol::line::{Epoch, Stamp};
 use protocol::price::Decimal;
 use protocol::record::{InstrumentId, status as action};
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 use serde::Serialize;
 use subscriber::{Bbo, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update};
@@ -96,7 +98,7 @@ impl Handler for Tally {
         (self.ended, self.session_ended) = (false, false);
     }
 
-    fn on_lane_silent(&mut self, _: &Context<'_>, _: protocol::record::Lane, _: Nanos) {
+    fn on_path_silent(&mut self, _: &Context<'_>, _: LanePath, _: Nanos) {
         self.silences += 1;
     }
 
@@ -122,6 +124,10 @@ pub(crate) struct Totals {
     pub(crate) trades: u64,
     pub(crate) gaps: u64,
     pub(crate) lost: u64,
+    /// Holes that another path, or a late packet, filled in time.
+    pub(crate) holes_filled: u64,
+    /// Lines in them.
+    pub(crate) lines_filled: u64,
     pub(crate) epochs_begun: u64,
     pub(crate) silences: u64,
     pub(crate) digests_agreed: u64,
@@ -212,6 +218,8 @@ pub(crate) struct View {
     /// The stamp that comes next.
     pub(crate) next: Option<Stamp>,
     pub(crate) paths: Vec<Path>,
+    /// Which way brought lines first, and how often.
+    pub(crate) won: Vec<(LanePath, PathCounts)>,
     /// Lines a second, over about the last one.
     pub(crate) rate: f64,
     pub(crate) lag: u64,
@@ -293,6 +301,7 @@ impl Viewer {
             waiting_for: String::new(),
             next: subscriber.next(),
             paths: self.paths.clone(),
+            won: subscriber.paths().collect(),
             rate: self.rate(now, arbiter.delivered),
             lag: subscriber.lag(),
             silence_ns,
@@ -305,6 +314,8 @@ impl Viewer {
                 trades: tally.trades,
                 gaps: arbiter.gaps,
                 lost: arbiter.lost,
+                holes_filled: arbiter.holes_filled,
+                lines_filled: arbiter.filled,
                 epochs_begun: tally.epochs,
                 silences: tally.silences,
                 digests_agreed: digests.compared - digests.disagreed,

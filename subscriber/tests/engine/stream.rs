@@ -5,6 +5,7 @@ use protocol::book::{BooksConfig, Start};
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Side};
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 use subscriber::{Builder, Engine, EngineConfig, NotReadable, Selection};
 use transport::RingWriter;
@@ -159,11 +160,11 @@ fn a_silent_lane_is_told_once_until_it_speaks_again() {
     bench.notes();
     bench.wait(SILENT_NS);
     bench.wait(SILENT_NS);
-    assert_eq!(bench.notes(), ["lane 0 is silent"]);
+    assert_eq!(bench.notes(), ["lane 0 over local is silent"]);
     bench.heartbeat(false);
     bench.wait(SILENT_NS);
-    assert_eq!(bench.notes(), ["lane 0 is silent"]);
-    assert_eq!(bench.subscriber.lane_counts(Lane::new(0)).silences, 2);
+    assert_eq!(bench.notes(), ["lane 0 over local is silent"]);
+    assert_eq!(bench.subscriber.path_counts(LanePath::new(Lane::new(0), Carrier::Local)).silences, 2);
 }
 
 #[test]
@@ -213,17 +214,22 @@ fn without_an_anchor_a_publish_time_is_none_and_counted() {
         record.instrument_seq.set(sequence as u32);
         Line::seal(record, stamp(sequence))
     };
-    let lane = Lane::new(0);
+    let path = LanePath::new(Lane::new(0), Carrier::Local);
     let sent = Nanos(9 << 32);
     engine.turn(Nanos(100), &mut notes).on_joined(stamp(1));
-    engine.turn(Nanos(100), &mut notes).on_lines(stamp(1), &[line(1, sent)], lane, None);
+    engine.turn(Nanos(100), &mut notes).on_lines(stamp(1), &[line(1, sent)], path, None);
     // A heartbeat of the lane gives one, for a while by the reader's own clock.
-    engine.turn(Nanos(200), &mut notes).on_publish_time(lane, sent);
-    engine.turn(Nanos(300), &mut notes).on_lines(stamp(2), &[line(2, sent.plus(7))], lane, None);
+    engine.turn(Nanos(200), &mut notes).on_publish_time(path.lane, sent);
+    engine.turn(Nanos(300), &mut notes).on_lines(stamp(2), &[line(2, sent.plus(7))], path, None);
     let later = 300 + 3_000_000_000;
-    engine.turn(Nanos(later), &mut notes).on_lines(stamp(3), &[line(3, sent.plus(later))], lane, None);
+    engine.turn(Nanos(later), &mut notes).on_lines(stamp(3), &[line(3, sent.plus(later))], path, None);
     // Another lane's clock is another clock.
-    engine.turn(Nanos(later), &mut notes).on_lines(stamp(4), &[line(4, sent)], Lane::new(1), None);
+    engine.turn(Nanos(later), &mut notes).on_lines(
+        stamp(4),
+        &[line(4, sent)],
+        LanePath::new(Lane::new(1), Carrier::Local),
+        None,
+    );
     assert_eq!(notes.published, [None, Some(sent.plus(7)), None, None]);
     assert_eq!(engine.counts().publish_time_unknown, 3);
 }

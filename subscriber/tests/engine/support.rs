@@ -9,7 +9,7 @@ use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::definition::continuations;
 use protocol::line::{Epoch, Line};
 use protocol::record::{ChannelId, Flags, InstrumentId, Kind, Lane, Record, Side};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use subscriber::{
     Bbo, Context, Definition, EngineConfig, EventEnd, Gap, Handler, Level, Selection, StateChange, Status, Subscriber,
@@ -41,7 +41,7 @@ struct Nobody;
 impl RunSink for Nobody {
     fn on_run(&mut self, _: Run<'_>) {}
     fn on_position(&mut self, _: Position) {}
-    fn on_loss(&mut self, _: Lane, _: protocol::line::Stamp, _: u64, _: LossCause) {}
+    fn on_loss(&mut self, _: LanePath, _: protocol::line::Stamp, _: u64, _: LossCause) {}
 }
 
 impl LaneRx for TestRx {
@@ -250,8 +250,8 @@ impl Handler for Notes {
         self.note(format!("epoch {} -> {}", from.0, to.0));
     }
 
-    fn on_lane_silent(&mut self, _: &Context<'_>, lane: Lane, _: Nanos) {
-        self.note(format!("lane {} is silent", lane.0));
+    fn on_path_silent(&mut self, _: &Context<'_>, path: LanePath, _: Nanos) {
+        self.note(format!("{path} is silent"));
     }
 
     fn on_session_start(&mut self, _: &Context<'_>) {

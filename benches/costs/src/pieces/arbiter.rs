@@ -5,7 +5,7 @@ use std::hint::black_box;
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::Lane;
-use protocol::run::{Run, RunSink};
+use protocol::run::{Carrier, LanePath, Run, RunSink};
 use protocol::time::Nanos;
 
 use super::Piece;
@@ -21,7 +21,7 @@ struct Taken {
 
 impl Delivery for Taken {
     #[inline(always)]
-    fn on_lines(&mut self, _: Stamp, lines: &[Line], _: Lane, _: Option<Nanos>) {
+    fn on_lines(&mut self, _: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
         self.lines += lines.len() as u64;
         black_box(lines);
     }
@@ -31,7 +31,7 @@ impl Delivery for Taken {
     fn on_joined(&mut self, _: Stamp) {}
     fn on_epoch(&mut self, _: Epoch, _: Epoch) {}
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
 }
 
@@ -52,7 +52,8 @@ impl Setting {
 
     #[inline(always)]
     fn hand(&mut self, lane: u16, first: Stamp, count: usize) {
-        let run = Run { lane: Lane::new(lane), first, lines: black_box(&self.lines[..count]), publish_time: None };
+        let path = LanePath::new(Lane::new(lane), Carrier::Local);
+        let run = Run { path, first, lines: black_box(&self.lines[..count]), publish_time: None };
         self.arbiter.sink(self.now, &mut self.taken).on_run(run);
     }
 

@@ -5,7 +5,7 @@ use std::hint::black_box;
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, Flags, InstrumentId, Kind, Lane, Record, Side};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use subscriber::{Context, Engine, EngineConfig, EventEnd, Handler};
 use transport::ring::{RingReader, StartAt};
@@ -73,7 +73,7 @@ impl RunSink for Count {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, cause: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, cause: LossCause) {
         panic!("{count} lines from {first} lost ({cause:?}) within one thread");
     }
 }
@@ -153,8 +153,8 @@ struct ToEngine<'a> {
 
 impl Delivery for ToEngine<'_> {
     #[inline(always)]
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], lane: Lane, publish_time: Option<Nanos>) {
-        self.engine.turn(NOW, self.strategy).on_lines(first, lines, lane, publish_time);
+    fn on_lines(&mut self, first: Stamp, lines: &[Line], path: LanePath, publish_time: Option<Nanos>) {
+        self.engine.turn(NOW, self.strategy).on_lines(first, lines, path, publish_time);
     }
     fn on_gap(&mut self, gap: Gap) {
         panic!("{gap:?} within one thread");
@@ -164,7 +164,7 @@ impl Delivery for ToEngine<'_> {
     }
     fn on_epoch(&mut self, _: Epoch, _: Epoch) {}
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_lane_silent(&mut self, _: Lane, _: Nanos) {}
+    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
 }
 

@@ -112,9 +112,12 @@ fn folded(bytes: &[u8], start: u64) -> u64 {
     sum
 }
 
-/// Each line's messages by sequence, and the sequence that its end of session names.
-fn lines(frames: &[(u64, Option<u64>, Vec<u8>)]) -> [(BTreeMap<u64, Vec<u8>>, Option<u64>); 2] {
-    let mut lines: [(BTreeMap<u64, Vec<u8>>, Option<u64>); 2] = Default::default();
+/// A line's messages by sequence, and the sequence that its end of session names.
+type OneLine = (BTreeMap<u64, Vec<u8>>, Option<u64>);
+
+/// What lines A and B carry.
+fn lines(frames: &[(u64, Option<u64>, Vec<u8>)]) -> [OneLine; 2] {
+    let mut lines: [OneLine; 2] = Default::default();
     let mut last_ns = 0;
     for (time, interface, frame) in frames {
         assert!(*time >= last_ns, "capture time goes back");

@@ -41,6 +41,7 @@ fn channel() -> ChannelInfo {
         natural_start: false,
         shared_memory: None,
         udp: None,
+        rdma: None,
     }
 }
 
@@ -167,4 +168,22 @@ fn hostile_bytes_never_panic_and_never_pass() {
             assert!(body.contains(TOKEN), "round {seed}: identified by {body:?}");
         }
     }
+}
+
+#[test]
+fn a_session_that_holds_something_is_not_ended_for_saying_nothing() {
+    let mut client = ClientSession::new(TOKEN, "a strategy");
+    let mut server = ServerSession::new(Nanos(0));
+    converse(&mut client, &mut server, 1000);
+    server.keep(true, Nanos(2));
+    assert_eq!(server.next_timeout(), None);
+    server.on_timeout(Nanos(10 * IDLE_PATIENCE_NS));
+    assert_eq!(server.closed(), None);
+    // Once it holds nothing any more it has the usual time.
+    let now = Nanos(20 * IDLE_PATIENCE_NS);
+    server.keep(false, now);
+    server.on_timeout(now.plus(IDLE_PATIENCE_NS - 1));
+    assert_eq!(server.closed(), None);
+    server.on_timeout(now.plus(IDLE_PATIENCE_NS));
+    assert_eq!(server.closed(), Some(&Close::Idle));
 }

@@ -21,7 +21,12 @@ fn line(stamp: Stamp) -> Line {
 impl LaneRx for Source {
     fn poll<S: RunSink>(&mut self, _: Nanos, _: usize, sink: &mut S) -> usize {
         let lines: Vec<Line> = (0..self.lines as u64).map(|i| line(self.next.plus(i))).collect();
-        let run = Run { lane: Lane::new(3), first: self.next, lines: &lines, publish_time: None };
+        let run = Run {
+            path: LanePath::new(Lane::new(3), Carrier::Local),
+            first: self.next,
+            lines: &lines,
+            publish_time: None,
+        };
         self.next = run.end();
         sink.on_run(run);
         self.lines
@@ -40,7 +45,7 @@ struct Seen {
 impl RunSink for Seen {
     fn on_run(&mut self, run: Run<'_>) {
         assert!(!run.lines.is_empty());
-        assert_eq!((run.lane, run.publish_time), (Lane::new(3), None));
+        assert_eq!((run.path.lane, run.publish_time), (Lane::new(3), None));
         self.longest = self.longest.max(run.lines.len());
         for (i, got) in run.lines.iter().enumerate() {
             let at = run.first.plus(i as u64);
@@ -51,7 +56,7 @@ impl RunSink for Seen {
     fn on_position(&mut self, position: Position) {
         self.positions.push(position);
     }
-    fn on_loss(&mut self, _: Lane, first: Stamp, count: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, first: Stamp, count: u64, _: LossCause) {
         self.losses.push((first.sequence().0, count));
     }
 }
@@ -102,7 +107,12 @@ fn a_packet_cut_behind_its_header_says_a_true_position_and_no_lines() {
     let plan = FaultPlan::script([(2, Fault::Truncate(protocol::packet::HEADER_LEN))]);
     let (seen, counts) = run(FaultPlan { lines_per_packet: 5, ..plan }, 4, 5);
     assert_eq!(seen.sequences, (1..=10).chain(16..=20).collect::<Vec<_>>());
-    let position = Position { lane: Lane::new(3), next: stamp(16), publish_time: None, ended: false };
+    let position = Position {
+        path: LanePath::new(Lane::new(3), Carrier::Local),
+        next: stamp(16),
+        publish_time: None,
+        ended: false,
+    };
     assert_eq!((seen.positions, counts.refused_total()), (vec![position], 0));
 }
 
@@ -202,10 +212,10 @@ fn losses_of_the_inner_lane_pass_at_their_place() {
     struct Lapped;
     impl LaneRx for Lapped {
         fn poll<S: RunSink>(&mut self, _: Nanos, _: usize, sink: &mut S) -> usize {
-            let lane = Lane::new(3);
-            sink.on_run(Run { lane, first: stamp(1), lines: &[line(stamp(1))], publish_time: None });
-            sink.on_loss(lane, stamp(2), 7, LossCause::Lapped);
-            sink.on_run(Run { lane, first: stamp(9), lines: &[line(stamp(9))], publish_time: None });
+            let path = LanePath::new(Lane::new(3), Carrier::Local);
+            sink.on_run(Run { path, first: stamp(1), lines: &[line(stamp(1))], publish_time: None });
+            sink.on_loss(path, stamp(2), 7, LossCause::Lapped);
+            sink.on_run(Run { path, first: stamp(9), lines: &[line(stamp(9))], publish_time: None });
             2
         }
     }

@@ -20,14 +20,30 @@ pub struct Route {
     pub lid: u16,
     /// The service level on InfiniBand.
     pub service_level: u8,
+    /// The rate that is not to be passed, as verbs number it; 0: the port's own. On InfiniBand a group has one.
+    pub static_rate: u8,
+    /// The traffic class: on RoCE the IP header's.
+    pub traffic_class: u8,
+    /// The flow label.
+    pub flow_label: u32,
     /// The own port's number.
     pub port: u8,
 }
 
 impl Route {
-    /// From `local` to `gid` over Ethernet.
-    pub fn ethernet(local: &LocalPort, gid: Gid, hop_limit: u8) -> Route {
-        Route { gid, source_index: local.gid.index, hop_limit, lid: 0, service_level: 0, port: local.port.number }
+    /// From `local` to `gid`; over InfiniBand without the LID yet.
+    pub fn to(local: &LocalPort, gid: Gid, hop_limit: u8) -> Route {
+        Route {
+            gid,
+            source_index: local.gid.index,
+            hop_limit,
+            lid: 0,
+            service_level: 0,
+            static_rate: 0,
+            traffic_class: 0,
+            flow_label: 0,
+            port: local.port.number,
+        }
     }
 
     /// As verbs have it.
@@ -38,6 +54,9 @@ impl Route {
         attributes.grh.hop_limit = self.hop_limit;
         attributes.dlid = self.lid;
         attributes.sl = self.service_level;
+        attributes.static_rate = self.static_rate;
+        attributes.grh.traffic_class = self.traffic_class;
+        attributes.grh.flow_label = self.flow_label;
         attributes.is_global = 1;
         attributes.port_num = self.port;
         attributes

@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::error::RdmaError;
+use super::identifier::{Bound, Identifier, PortSpace};
+use super::seam;
 use super::sys;
 
 /// A port's address, 16 bytes as IPv6 has them; on RoCE v2 over IPv4 the address is mapped (`::ffff:10.0.0.1`).
@@ -58,6 +60,22 @@ pub struct GidEntry {
 }
 
 impl GidEntry {
+    /// Of a port that has none.
+    const NONE: GidEntry =
+        GidEntry { gid: Gid([0; 16]), index: 0, gid_type: GidType::Other(u32::MAX), interface_index: 0 };
+
+    /// The name of the network interface behind it, if there is one.
+    pub fn interface(&self) -> Option<String> {
+        if self.interface_index == 0 {
+            return None;
+        }
+        let mut name = [0_u8; libc::IF_NAMESIZE];
+        // SAFETY: the buffer is as long as the call demands; it writes a zero-terminated name, or returns null.
+        let found = unsafe { libc::if_indextoname(self.interface_index, name.as_mut_ptr().cast()) };
+        let name = (!found.is_null()).then(|| CStr::from_bytes_until_nul(&name).ok()).flatten()?;
+        Some(name.to_string_lossy().into_owned())
+    }
+
     /// Whether it is RoCE v2 over IPv4.
     pub fn is_roce_v2_ipv4(&self) -> bool {
         self.gid_type == GidType::RoceV2 && self.gid.ipv4().is_some()
@@ -73,6 +91,25 @@ pub enum LinkLayer {
     Ethernet,
     /// The driver does not say.
     Unspecified,
+}
+
+impl LinkLayer {
+    fn from_raw(raw: u8) -> LinkLayer {
+        match u32::from(raw) {
+            sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
+            sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            _ => LinkLayer::Unspecified,
+        }
+    }
+
+    pub(super) fn raw(self) -> u8 {
+        let raw = match self {
+            LinkLayer::InfiniBand => sys::IBV_LINK_LAYER_INFINIBAND,
+            LinkLayer::Ethernet => sys::IBV_LINK_LAYER_ETHERNET,
+            LinkLayer::Unspecified => sys::IBV_LINK_LAYER_UNSPECIFIED,
+        };
+        raw as u8
+    }
 }
 
 /// The transport that a device speaks.
@@ -116,6 +153,18 @@ impl PortState {
         }
     }
 
+    pub(super) fn raw(self) -> sys::ibv_port_state::Type {
+        use sys::ibv_port_state::*;
+        match self {
+            PortState::Nop => IBV_PORT_NOP,
+            PortState::Down => IBV_PORT_DOWN,
+            PortState::Initialising => IBV_PORT_INIT,
+            PortState::Armed => IBV_PORT_ARMED,
+            PortState::Active => IBV_PORT_ACTIVE,
+            PortState::ActiveDefer => IBV_PORT_ACTIVE_DEFER,
+        }
+    }
+
     /// In words.
     pub const fn name(self) -> &'static str {
         match self {
@@ -149,6 +198,11 @@ pub struct Port {
     pub max_mtu: usize,
     /// Its address on InfiniBand; 0 on Ethernet.
     pub lid: u16,
+    /// The subnet manager's address on InfiniBand; 0 on Ethernet, or if none has been there.
+    pub subnet_manager_lid: u16,
+    /// Its P_Key table on InfiniBand, place by place, 0 where it is empty; as the driver says elsewhere, where it means
+    /// nothing.
+    pub pkeys: Vec<u16>,
     /// Its GIDs, those that are set.
     pub gids: Vec<GidEntry>,
 }
@@ -183,6 +237,7 @@ unsafe impl Sync for Context {}
 
 impl Drop for Context {
     fn drop(&mut self) {
+        seam::closing(self.raw.as_ptr());
         // SAFETY: opened in `Device::open_raw`, closed once; whatever was made from it keeps a clone of the `Device`.
         unsafe { sys::ibv_close_device(self.raw.as_ptr()) };
     }
@@ -240,6 +295,11 @@ impl Device {
         list.iter().filter_map(|(raw, name)| Device::open_raw(raw, name).ok()).collect()
     }
 
+    /// The names of this host's devices, whether they can be opened or not.
+    pub fn names() -> Vec<String> {
+        DeviceList::get().iter().map(|(_, name)| name).collect()
+    }
+
     /// The device called `name`, such as `mlx5_0` or `rxe0`.
     ///
     /// # Errors
@@ -260,6 +320,8 @@ impl Device {
         // SAFETY: `raw` is from a list that is still alive.
         let (context, transport) = unsafe { (sys::ibv_open_device(raw), (*raw).transport_type) };
         let Some(context) = NonNull::new(context) else { return Err(RdmaError::last(&name, "open the device", NEXT)) };
+        // SAFETY: the context was just opened, and is nobody else's yet.
+        unsafe { seam::opened(&name, context.as_ptr()) };
         let mut attributes = sys::ibv_device_attr::default();
         // SAFETY: the context was just opened; ibv_query_device fills the structure that it is given.
         let code = unsafe { sys::ibv_query_device(context.as_ptr(), &mut attributes) };
@@ -313,25 +375,35 @@ impl Device {
     /// [`RdmaError::System`] if there is no such port, or the device is gone.
     pub fn port(&self, number: u8) -> Result<Port, RdmaError> {
         let mut attributes = sys::ibv_port_attr::default();
-        // SAFETY: the context is open; the exported function fills a structure that is no longer than this one, which is
-        // all zeroes where it does not reach (the header's inline function does the same for such providers).
-        let code = unsafe { sys::ibv_query_port(self.raw(), number, (&raw mut attributes).cast()) };
+        // SAFETY: the context is open.
+        let code = unsafe { sys::ibv_query_port(self.raw(), number, &mut attributes) };
         if code != 0 {
             return Err(RdmaError::code(self.name(), "read a port's state", code, "see `rdma link` for its ports"));
         }
         Ok(Port {
             number,
             state: PortState::from_raw(attributes.state),
-            link_layer: match u32::from(attributes.link_layer) {
-                sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
-                sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
-                _ => LinkLayer::Unspecified,
-            },
+            link_layer: LinkLayer::from_raw(attributes.link_layer),
             active_mtu: mtu_bytes(attributes.active_mtu),
             max_mtu: mtu_bytes(attributes.max_mtu),
             lid: attributes.lid,
+            subnet_manager_lid: attributes.sm_lid,
+            pkeys: self.pkeys(number, attributes.pkey_tbl_len),
             gids: self.gids(number, attributes.gid_tbl_len),
         })
+    }
+
+    /// A port's P_Key table.
+    fn pkeys(&self, port: u8, table_len: u16) -> Vec<u16> {
+        let mut table = vec![0; usize::from(table_len)];
+        for (place, pkey) in table.iter_mut().enumerate() {
+            let mut raw = 0;
+            // SAFETY: the context is open; one number is written. A place that cannot be read counts as empty.
+            if unsafe { sys::ibv_query_pkey(self.raw(), port, place as i32, &mut raw) } == 0 {
+                *pkey = u16::from_be(raw);
+            }
+        }
+        table
     }
 
     /// The entries of a port's GID table that are set. Queue pairs name them by a byte, so no more than 256 are looked at.
@@ -343,9 +415,8 @@ impl Device {
             }
             let mut entry = sys::ibv_gid_entry::default();
             let (port, place) = (u32::from(port), u32::from(index));
-            // SAFETY: the context is open; the function fills the entry, whose size it is told. An empty place is an
-            // error (ENODATA).
-            let code = unsafe { sys::_ibv_query_gid_ex(self.raw(), port, place, &mut entry, 0, size_of_val(&entry)) };
+            // SAFETY: the context is open. An empty place is an error (ENODATA).
+            let code = unsafe { sys::ibv_query_gid_ex(self.raw(), port, place, &mut entry) };
             if code != 0 {
                 continue;
             }
@@ -367,6 +438,49 @@ impl Device {
     }
 }
 
+/// What carries a port's packets, and how its peers are addressed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Fabric {
+    /// InfiniBand's transport over UDP and Ethernet: addresses are GIDs that stand for IP addresses.
+    RoceV2,
+    /// InfiniBand: addresses are LIDs that the subnet manager gives out; partitions are P_Keys.
+    InfiniBand,
+    /// RDMA over TCP: connections alone. There are no datagrams, so there is no UD lane.
+    Iwarp,
+}
+
+impl Fabric {
+    /// What a port of a device of that transport runs; `None` if it is of no use here.
+    pub(super) fn of(transport: Transport, link_layer: LinkLayer) -> Option<Fabric> {
+        match (transport, link_layer) {
+            (Transport::Iwarp, _) => Some(Fabric::Iwarp),
+            (Transport::InfiniBand, LinkLayer::InfiniBand) => Some(Fabric::InfiniBand),
+            (Transport::InfiniBand, LinkLayer::Ethernet) => Some(Fabric::RoceV2),
+            _ => None,
+        }
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fabric::RoceV2 => "RoCE v2",
+            Fabric::InfiniBand => "InfiniBand",
+            Fabric::Iwarp => "iWARP",
+        }
+    }
+
+    /// Whether it has datagrams, and with them UD lanes.
+    pub const fn has_datagrams(self) -> bool {
+        !matches!(self, Fabric::Iwarp)
+    }
+}
+
+impl fmt::Display for Fabric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A port of this host by its address: where lanes begin and end.
 #[derive(Clone, Debug)]
 pub struct LocalPort {
@@ -374,45 +488,99 @@ pub struct LocalPort {
     pub device: Device,
     /// The port, as it was when it was looked up.
     pub port: Port,
-    /// The GID that stands for the address.
+    /// What it runs.
+    pub fabric: Fabric,
+    /// The GID that stands for the address: on RoCE v2 the mapped address, elsewhere the port's own. Of no meaning on
+    /// iWARP.
     pub gid: GidEntry,
+    /// The place in the port's P_Key table of the network interface's P_Key, on InfiniBand; 0 elsewhere.
+    pub pkey_index: u16,
     /// The address.
     pub address: Ipv4Addr,
 }
 
 impl LocalPort {
-    /// The port whose RoCE v2 GID is `address`, on the device called `device` or on any. Its place in the GID table is
-    /// found by looking: index 0 is mostly link-local.
+    /// The port behind `address`, which must be of the device called `device`, if one is named. librdmacm knows it on every
+    /// fabric. On RoCE v2 the GID's place in the table is found by looking: index 0 is mostly link-local.
     ///
     /// # Errors
-    /// [`RdmaError::NoDevice`], [`RdmaError::NoGid`] or [`RdmaError::PortDown`].
+    /// [`RdmaError::NoDevice`], [`RdmaError::NoAddress`], [`RdmaError::OtherDevice`], [`RdmaError::NoGid`],
+    /// [`RdmaError::NoPkey`] or [`RdmaError::PortDown`].
     pub fn find(device: Option<&str>, address: Ipv4Addr) -> Result<LocalPort, RdmaError> {
-        let devices = match device {
-            Some(name) => vec![Device::open(name)?],
-            None => Device::all(),
+        LocalPort::find_reusing(None, device, address)
+    }
+
+    /// The same port looked up again: its state, GID, LID and P_Key may have changed. The device stays open.
+    ///
+    /// # Errors
+    /// As [`find`](LocalPort::find).
+    pub fn look_again(&self) -> Result<LocalPort, RdmaError> {
+        LocalPort::find_reusing(Some(&self.device), Some(self.device.name()), self.address)
+    }
+
+    fn find_reusing(open: Option<&Device>, wanted: Option<&str>, address: Ipv4Addr) -> Result<LocalPort, RdmaError> {
+        let known = Device::names();
+        if known.is_empty() || wanted.is_some_and(|wanted| known.iter().all(|name| name != wanted)) {
+            return Err(RdmaError::NoDevice { wanted: wanted.map(str::to_owned), known: names(known.into_iter()) });
+        }
+        let identifier = Identifier::new(PortSpace::Connections).map_err(|source| RdmaError::System {
+            device: known.join(", "),
+            what: "open librdmacm",
+            source,
+            next: "load the rdma_ucm module, and check the rights of /dev/infiniband/rdma_cm",
+        })?;
+        let no_address = |cause: String| RdmaError::NoAddress { address, cause, known: addresses() };
+        let bound = identifier.bind(address).map_err(|source| no_address(source.to_string()))?;
+        let bound = bound.ok_or_else(|| no_address("no RDMA device stands behind it".to_owned()))?;
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != bound.device) {
+            return Err(RdmaError::OtherDevice { address, wanted: wanted.to_owned(), found: bound.device });
+        }
+        let device = match open {
+            Some(device) => device.clone(),
+            None => Device::open(&bound.device)?,
         };
-        if devices.is_empty() {
-            return Err(RdmaError::NoDevice { wanted: None, known: names(std::iter::empty()) });
+        LocalPort::of(device, &bound, address)
+    }
+
+    fn of(device: Device, bound: &Bound, address: Ipv4Addr) -> Result<LocalPort, RdmaError> {
+        let port = device.port(bound.port)?;
+        let name = || device.name().to_owned();
+        let Some(fabric) = Fabric::of(device.transport(), port.link_layer) else {
+            let cause = format!("{} runs neither RoCE v2 nor InfiniBand nor iWARP", device.name());
+            return Err(RdmaError::NoAddress { address, cause, known: addresses() });
+        };
+        if !port.state.is_active() {
+            return Err(RdmaError::PortDown { device: name(), port: port.number, state: port.state.name() });
         }
-        let mut known = Vec::new();
-        for device in &devices {
-            for number in 1..=device.port_count() {
-                let port = device.port(number)?;
-                let gid = port.gids.iter().find(|entry| entry.is_roce_v2_ipv4() && entry.gid.ipv4() == Some(address));
-                let Some(gid) = gid.copied() else {
-                    known.extend(port.gids.iter().map(|entry| {
-                        format!("{} {} ({:?}, index {})", device.name(), entry.gid, entry.gid_type, entry.index)
-                    }));
-                    continue;
-                };
-                if !port.state.is_active() {
-                    let device = device.name().to_owned();
-                    return Err(RdmaError::PortDown { device, port: number, state: port.state.name() });
-                }
-                return Ok(LocalPort { device: device.clone(), port, gid, address });
-            }
+        let mapped = |entry: &&GidEntry| entry.is_roce_v2_ipv4() && entry.gid.ipv4() == Some(address);
+        let gid = match fabric {
+            Fabric::RoceV2 => port.gids.iter().find(mapped).copied(),
+            // A port's first GID is its own: subnet prefix and port number.
+            Fabric::InfiniBand => port.gids.iter().find(|entry| entry.index == 0).copied(),
+            Fabric::Iwarp => Some(port.gids.first().copied().unwrap_or(GidEntry::NONE)),
+        };
+        let Some(gid) = gid else {
+            let known = names(gid_names(&device, &port).into_iter());
+            return Err(RdmaError::NoGid { device: name(), port: port.number, address, fabric, known });
+        };
+        let pkey_index = match fabric {
+            Fabric::InfiniBand => pkey_place(&port.pkeys, bound.pkey).ok_or_else(|| RdmaError::NoPkey {
+                device: name(),
+                port: port.number,
+                pkey: bound.pkey,
+                known: names(port.pkeys.iter().map(|pkey| format!("{pkey:#06x}"))),
+            })?,
+            Fabric::RoceV2 | Fabric::Iwarp => 0,
+        };
+        Ok(LocalPort { device, port, fabric, gid, pkey_index, address })
+    }
+
+    /// Fails where there are no datagrams.
+    pub(super) fn require_datagrams(&self) -> Result<(), RdmaError> {
+        if self.fabric.has_datagrams() {
+            return Ok(());
         }
-        Err(RdmaError::NoGid { address, known: names(known.into_iter()) })
+        Err(RdmaError::NoDatagrams { device: self.device.name().to_owned(), fabric: self.fabric })
     }
 
     /// Fails unless packets of `needed` bytes fit the port's active MTU.
@@ -428,6 +596,31 @@ fn require_mtu(device: &str, port: &Port, needed: usize) -> Result<(), RdmaError
     Err(RdmaError::Mtu { device: device.to_owned(), port: port.number, active: port.active_mtu, needed })
 }
 
+/// The place of a P_Key in a port's table. The top bit says full or limited membership; the rest names the partition, and
+/// a full membership is taken before a limited one, as the kernel does.
+fn pkey_place(table: &[u16], pkey: u16) -> Option<u16> {
+    let same = |entry: &u16| entry & 0x7FFF == pkey & 0x7FFF && pkey & 0x7FFF != 0;
+    let full = table.iter().position(|entry| same(entry) && entry >> 15 == 1);
+    full.or_else(|| table.iter().position(same)).and_then(|place| u16::try_from(place).ok())
+}
+
+fn gid_names(device: &Device, port: &Port) -> Vec<String> {
+    let named =
+        |entry: &GidEntry| format!("{} {} ({:?}, index {})", device.name(), entry.gid, entry.gid_type, entry.index);
+    port.gids.iter().map(named).collect()
+}
+
+/// Every GID of every port of this host, in words.
+fn addresses() -> String {
+    let mut known = Vec::new();
+    for device in Device::all() {
+        for port in (1..=device.port_count()).filter_map(|number| device.port(number).ok()) {
+            known.extend(gid_names(&device, &port));
+        }
+    }
+    names(known.into_iter())
+}
+
 fn names(names: impl Iterator<Item = String>) -> String {
     let names: Vec<String> = names.collect();
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
@@ -441,7 +634,7 @@ fn mtu_bytes(raw: sys::ibv_mtu) -> usize {
     }
 }
 
-/// The number that verbs give the MTU of `bytes`.
+/// The number of the largest MTU that is at most so many bytes.
 pub(super) fn mtu_raw(bytes: usize) -> sys::ibv_mtu {
     (sys::IBV_MTU_256..=sys::IBV_MTU_4096).rev().find(|raw| mtu_bytes(*raw) <= bytes).unwrap_or(sys::IBV_MTU_256)
 }
@@ -453,9 +646,9 @@ mod tests {
     #[test]
     fn mtus_are_numbered_as_verbs_number_them() {
         for (raw, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
-            assert_eq!((mtu_bytes(raw), mtu_raw(bytes)), (bytes, raw));
+            assert_eq!(mtu_bytes(raw), bytes);
         }
-        assert_eq!((mtu_bytes(0), mtu_bytes(6), mtu_raw(1500)), (0, 0, sys::IBV_MTU_1024));
+        assert_eq!((mtu_bytes(0), mtu_bytes(6)), (0, 0));
     }
 
     #[test]
@@ -467,6 +660,8 @@ mod tests {
             active_mtu: 96,
             max_mtu: 4096,
             lid: 0,
+            subnet_manager_lid: 0,
+            pkeys: Vec::new(),
             gids: Vec::new(),
         };
         assert!(require_mtu("mlx5_0", &port, 96).is_ok());
@@ -475,6 +670,28 @@ mod tests {
         for part in ["port 2 of mlx5_0 is 95", "takes 96", "raise the MTU"] {
             assert!(text.contains(part), "{part:?} is not in: {text}");
         }
+    }
+
+    #[test]
+    fn a_partition_is_found_by_its_number_and_full_membership_comes_first() {
+        let table = [0xFFFF, 0x0001, 0, 0x8001, 0x0002];
+        assert_eq!(pkey_place(&table, 0xFFFF), Some(0));
+        assert_eq!((pkey_place(&table, 0x8001), pkey_place(&table, 0x0001)), (Some(3), Some(3)));
+        assert_eq!(pkey_place(&table, 0x8002), Some(4));
+        // An empty place is no partition.
+        assert_eq!((pkey_place(&table, 0x8003), pkey_place(&table, 0), pkey_place(&table, 0x8000)), (None, None, None));
+    }
+
+    #[test]
+    fn the_fabric_follows_from_transport_and_link() {
+        use LinkLayer::*;
+        assert_eq!(Fabric::of(Transport::InfiniBand, Ethernet), Some(Fabric::RoceV2));
+        assert_eq!(Fabric::of(Transport::InfiniBand, InfiniBand), Some(Fabric::InfiniBand));
+        assert_eq!(Fabric::of(Transport::Iwarp, Ethernet), Some(Fabric::Iwarp));
+        assert_eq!(
+            (Fabric::of(Transport::Other, Ethernet), Fabric::of(Transport::InfiniBand, Unspecified)),
+            (None, None)
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::net::Ipv4Addr;
 
+use super::device::Fabric;
+
 /// Why an RDMA lane could not be set up: what was tried, on which device, the system's cause, and what to try next.
 #[derive(Debug, thiserror::Error)]
 pub enum RdmaError {
@@ -18,16 +20,71 @@ pub enum RdmaError {
         /// The devices there are.
         known: String,
     },
-    /// No port has a RoCE v2 GID of that address.
+    /// No RDMA port stands behind that address.
     #[error(
-        "no RDMA port with a RoCE v2 GID for {address} on this host (there is: {known}); give the IPv4 address of the \
-         network interface behind the card, and see that it is up and has that address (`ip addr`, `rdma link`)"
+        "no RDMA port behind {address} on this host: {cause} (there is: {known}); give the IPv4 address of the network \
+         interface behind the card, and see that it is up and has that address (`ip addr`, `rdma link`)"
     )]
-    NoGid {
+    NoAddress {
         /// The address asked for.
         address: Ipv4Addr,
+        /// Why not.
+        cause: String,
         /// The GIDs there are.
         known: String,
+    },
+    /// The address is that of another device than the one named.
+    #[error("{address} is the address of {found}, not of {wanted}: name {found}, or give the address of {wanted}")]
+    OtherDevice {
+        /// The address asked for.
+        address: Ipv4Addr,
+        /// The device asked for.
+        wanted: String,
+        /// The device that has the address.
+        found: String,
+    },
+    /// The port has no GID that stands for the address.
+    #[error(
+        "port {port} of {device} has no {fabric} GID for {address} (there is: {known}); take the address off the network \
+         interface and put it back (`ip addr`), and see `ibv_devinfo -v` for the port's GIDs"
+    )]
+    NoGid {
+        /// The device.
+        device: String,
+        /// The port's number.
+        port: u8,
+        /// The address asked for.
+        address: Ipv4Addr,
+        /// What the port runs.
+        fabric: Fabric,
+        /// The GIDs there are.
+        known: String,
+    },
+    /// The network interface's partition is not in the port's table.
+    #[error(
+        "port {port} of {device} is not in partition {pkey:#06x} of its network interface (there is: {known}); let the \
+         subnet manager put the port into it, or make the interface anew in one of those"
+    )]
+    NoPkey {
+        /// The device.
+        device: String,
+        /// The port's number.
+        port: u8,
+        /// The network interface's P_Key.
+        pkey: u16,
+        /// The P_Keys there are.
+        known: String,
+    },
+    /// The fabric has no datagrams.
+    #[error(
+        "{device} runs {fabric}, which has no datagrams: there is no UD lane over it; the subscriber runs on RC alone \
+         (leave the UD lane out)"
+    )]
+    NoDatagrams {
+        /// The device.
+        device: String,
+        /// What it runs.
+        fabric: Fabric,
     },
     /// The port does not carry traffic.
     #[error(
@@ -44,7 +101,7 @@ pub enum RdmaError {
     },
     /// Not one line fits.
     #[error(
-        "the active MTU of port {port} of {device} is {active}, and a packet of one line takes {needed}: raise the MTU of \
+        "the active MTU of port {port} of {device} is {active}, and a packet takes {needed}: raise the MTU of \
          the network interface (RoCE takes the next lower of 256, 512, 1024, 2048 and 4096, less 64 for its headers)"
     )]
     Mtu {

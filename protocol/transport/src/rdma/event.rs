@@ -21,8 +21,11 @@ pub enum EventReaction {
     ReopenDevice,
     /// The port is down: nothing goes out until it is up; say so.
     PortDown,
-    /// The port is up, or its addresses changed: look the GID up again, join groups again, rebuild queue pairs.
+    /// The port is up, or the subnet is another: look the port up again, join groups again, rebuild queue pairs.
     RefreshPort,
+    /// An address of the port changed, perhaps one that is not in use: look the GID up again, and if it is not what it was,
+    /// do as for `RefreshPort`.
+    CheckAddress,
 }
 
 macro_rules! events {
@@ -47,6 +50,14 @@ macro_rules! events {
                 }
             }
 
+            /// The number that verbs give it.
+            pub const fn raw(self) -> u32 {
+                match self {
+                    $(EventKind::$name => sys::$raw,)*
+                    EventKind::Other(raw) => raw,
+                }
+            }
+
             /// What it asks for.
             pub const fn reaction(self) -> EventReaction {
                 match self {
@@ -63,7 +74,8 @@ macro_rules! events {
                 }
             }
 
-            const fn about(self) -> About {
+            /// What it is about.
+            pub const fn about(self) -> About {
                 match self {
                     $(EventKind::$name => About::$about,)*
                     EventKind::Other(_) => About::Device,
@@ -73,10 +85,12 @@ macro_rules! events {
     };
 }
 
-/// Which member of an event's union means something.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum About {
+/// What an event is about: which member of its union means something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum About {
+    /// A queue pair.
     QueuePair,
+    /// A port.
     Port,
     /// The device, or a queue that we have none of, or one that the event's number does not tell apart.
     Device,
@@ -101,7 +115,7 @@ events! {
     SharedReceiveLimit = IBV_EVENT_SRQ_LIMIT_REACHED, Count, Device, "a shared receive queue is low; none is used";
     LastReceive = IBV_EVENT_QP_LAST_WQE_REACHED, Count, QueuePair, "a queue pair took its last shared receive";
     ClientReregister = IBV_EVENT_CLIENT_REREGISTER, RefreshPort, Port, "the subnet manager asks to join again";
-    GidChange = IBV_EVENT_GID_CHANGE, RefreshPort, Port, "a port's GID table changed";
+    GidChange = IBV_EVENT_GID_CHANGE, CheckAddress, Port, "a port's GID table changed";
     WorkQueueFatal = IBV_EVENT_WQ_FATAL, Count, Device, "a work queue failed; none is used";
 }
 
@@ -144,7 +158,7 @@ impl Device {
         // SAFETY: an event is numbers and pointers, for which all zeroes is a value.
         let mut event: sys::ibv_async_event = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the call fills the event, or fails with EAGAIN because the descriptor does not wait.
-        if unsafe { sys::ibv_get_async_event(self.raw(), &mut event) } != 0 {
+        if unsafe { sys::get_async_event(self.raw(), &mut event) } != 0 {
             let error = RdmaError::last(self.name(), "read an asynchronous event", NEXT);
             let RdmaError::System { source, .. } = &error else { return Err(error) };
             return match source.raw_os_error() {
@@ -162,8 +176,8 @@ impl Device {
                 About::Device => (None, None),
             }
         };
-        // SAFETY: the event came from ibv_get_async_event and is acknowledged once.
-        unsafe { sys::ibv_ack_async_event(&mut event) };
+        // SAFETY: the event is from the call above, and acknowledged once.
+        unsafe { sys::ack_async_event(self.raw(), &mut event) };
         Ok(Some(AsyncEvent { kind, queue_pair, port }))
     }
 }
@@ -179,7 +193,7 @@ mod tests {
         }
         assert_eq!(EventKind::ALL.len(), 20);
         assert_eq!(EventKind::from_raw(20), EventKind::Other(20));
-        assert_eq!(EventKind::GidChange.reaction(), EventReaction::RefreshPort);
+        assert_eq!(EventKind::GidChange.reaction(), EventReaction::CheckAddress);
         assert_eq!(EventKind::QueuePairAccess.reaction(), EventReaction::DropPeer);
     }
 }

@@ -1,8 +1,8 @@
 //! RDMA: the card sends from the publisher's ring, and writes into the subscribers' memory.
 //!
 //! Two lanes over the same verbs. [`UdTx`] and [`UdRx`] carry packets by UD multicast: one send for every subscriber.
-//! [`RcRingTx`] writes lines into each subscriber's own [`RcRing`] over a reliable connection: nothing is lost, at one
-//! work request per subscriber. Both send from the publisher's ring in place; its memory is registered once, and gives
+//! [`RcRingTx`] writes lines into each subscriber's own ring, which [`RcRx`] reads, over a reliable connection: nothing
+//! is lost, at one work request per subscriber. Both send from the publisher's ring in place; its memory is registered once, and gives
 //! nobody any rights.
 //!
 //! Below them is a thin layer over libibverbs and librdmacm, one file a noun: [`Device`] and [`LocalPort`], [`Domain`],
@@ -15,27 +15,42 @@
 
 mod address;
 mod completion;
+mod connection;
 mod device;
 mod domain;
 mod error;
 mod event;
+mod identifier;
+mod mailbox;
 mod multicast;
 mod queue_pair;
 mod rc;
 mod region;
+pub mod seam;
+mod survey;
 mod sys;
 mod ud;
 
 pub use address::{AddressHandle, Route};
 pub use completion::{CompletionQueue, Reaction, Status};
-pub use device::{Device, DeviceLimits, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport};
+pub use connection::Step;
+pub use device::{
+    Device, DeviceLimits, Fabric, Gid, GidEntry, GidType, LinkLayer, LocalPort, Port, PortState, Transport,
+};
 pub use domain::Domain;
 pub use error::RdmaError;
-pub use event::{AsyncEvent, EventKind, EventReaction};
+pub use event::{About, AsyncEvent, EventKind, EventReaction};
 pub use multicast::{GroupAddress, MulticastMembership};
 pub use queue_pair::{
-    BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcEndpoint, RemoteRights, Service, UD_INLINE,
+    BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcTimers, RemoteRights, Service, UD_INLINE,
 };
-pub use rc::{PeerCounters, PeerEvent, PeerFailure, PeerId, RcOffer, RcOptions, RcPending, RcRing, RcRingTx, RcRx};
+pub use rc::{
+    DropReason, LostReason, PeerCounters, PeerFailure, RcOffer, RcOptions, RcRingTx, RcRx, RcRxCounters, RcRxEvent,
+    RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxEvent, RcTxKeeper, Refusal,
+};
 pub use region::{Region, Rights};
-pub use ud::{GRH_LEN, UdFailure, UdOptions, UdRx, UdRxCounters, UdSource, UdTx, UdTxCounters, lines_per_packet};
+pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};
+pub use ud::{
+    GRH_LEN, UdEvent, UdFailure, UdKeeperCounters, UdOptions, UdPeer, UdRx, UdRxCounters, UdRxKeeper, UdSource, UdTx,
+    UdTxCounters, UdTxKeeper, lines_per_packet,
+};

@@ -3,17 +3,17 @@
 //! Attaching a queue pair receives nothing by itself: the network must be told too. librdmacm does that (IGMP on RoCE, the
 //! subnet manager on InfiniBand), and gives back the group's own address.
 
-use std::ffi::CStr;
 use std::io;
 use std::net::Ipv4Addr;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Route;
 use super::device::{Gid, LocalPort};
 use super::error::RdmaError;
+use super::identifier::{Identifier, PortSpace, socket_address};
 use super::queue_pair::QueuePair;
+use super::seam;
 use super::sys::{self, cm};
 
 /// How long a join may take: 2 to 17 ms over RoCE, round trips to the subnet manager over InfiniBand.
@@ -34,93 +34,154 @@ pub struct GroupAddress {
     pub route: Route,
 }
 
-/// An event channel of librdmacm and an identifier on it: the membership as the kernel keeps it.
-struct Channel {
-    raw: NonNull<cm::rdma_event_channel>,
-    id: NonNull<cm::rdma_cm_id>,
-}
-
-impl Channel {
-    fn new() -> io::Result<Channel> {
-        // SAFETY: takes nothing, returns a channel or null.
-        let Some(raw) = NonNull::new(unsafe { cm::rdma_create_event_channel() }) else {
-            return Err(io::Error::last_os_error());
-        };
-        let mut id = std::ptr::null_mut();
-        // SAFETY: the channel is live; one pointer is written.
-        let code = unsafe { cm::rdma_create_id(raw.as_ptr(), &mut id, std::ptr::null_mut(), cm::RDMA_PS_UDP) };
-        match NonNull::new(id) {
-            Some(id) if code == 0 => Ok(Channel { raw, id }),
-            _ => {
-                let error = io::Error::last_os_error();
-                // SAFETY: the channel was just made, and has no identifiers.
-                unsafe { cm::rdma_destroy_event_channel(raw.as_ptr()) };
-                Err(error)
-            }
-        }
-    }
-
-    /// Waits for the answer to a join.
-    fn joined(&self, deadline: Instant) -> io::Result<GroupAddress> {
+impl Identifier {
+    /// The next thing that librdmacm says, waiting for it at most so long.
+    fn said(&self, device: &str, wait: Duration) -> io::Result<Option<Said>> {
         // SAFETY: the channel is live; its descriptor is fixed.
-        let descriptor = unsafe { (*self.raw.as_ptr()).fd };
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut ready = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one pollfd, alive across the call.
-            match unsafe { libc::poll(&mut ready, 1, left.as_millis() as i32) } {
-                0 => return Err(io::Error::from(io::ErrorKind::TimedOut)),
-                1 => {}
-                _ => match io::Error::last_os_error() {
-                    error if error.kind() == io::ErrorKind::Interrupted => continue,
-                    error => return Err(error),
-                },
+        let descriptor = unsafe { (*self.channel()).fd };
+        let mut ready = libc::pollfd { fd: descriptor, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one pollfd, alive across the call.
+        match unsafe { libc::poll(&mut ready, 1, wait.as_millis() as i32) } {
+            0 => return Ok(None),
+            1 => {}
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => return Ok(None),
+                error => return Err(error),
+            },
+        }
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the channel is live and has an event; one pointer is written.
+        if unsafe { cm::rdma_get_cm_event(self.channel(), &mut event) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the event is valid until it is acknowledged; its kind says that `ud` is the member that is set.
+        let (kind, status, answer) = unsafe {
+            let it = &*event;
+            let answer = (it.event == cm::RDMA_CM_EVENT_MULTICAST_JOIN).then(|| {
+                let answer = it.param.ud.as_ref();
+                (answer.ah_attr, answer.qp_num, answer.qkey)
+            });
+            (it.event, it.status, answer)
+        };
+        // SAFETY: from rdma_get_cm_event, acknowledged once.
+        unsafe { cm::rdma_ack_cm_event(event) };
+        Ok(Some(match (kind, answer) {
+            (cm::RDMA_CM_EVENT_MULTICAST_JOIN, Some(answer)) if status == 0 => {
+                Said::Joined(joined_address(seam::join_answer(device, answer)))
             }
-            let mut event = std::ptr::null_mut();
-            // SAFETY: the channel is live and has an event; one pointer is written.
-            if unsafe { cm::rdma_get_cm_event(self.raw.as_ptr(), &mut event) } != 0 {
-                return Err(io::Error::last_os_error());
+            (cm::RDMA_CM_EVENT_MULTICAST_JOIN | cm::RDMA_CM_EVENT_MULTICAST_ERROR, _) => {
+                Said::Lost(io::Error::from_raw_os_error(status.abs()))
             }
-            // SAFETY: the event is valid until it is acknowledged; its kind says that `ud` is the member that is set.
-            let (kind, status, parameters) = unsafe {
-                let it = &*event;
-                let parameters =
-                    (it.event == cm::RDMA_CM_EVENT_MULTICAST_JOIN).then(|| joined_address(it.param.ud.as_ref()));
-                (it.event, it.status, parameters)
-            };
-            // SAFETY: from rdma_get_cm_event, acknowledged once.
-            unsafe { cm::rdma_ack_cm_event(event) };
-            match (kind, parameters) {
-                (cm::RDMA_CM_EVENT_MULTICAST_JOIN, Some(parameters)) if status == 0 => return Ok(parameters),
-                (cm::RDMA_CM_EVENT_MULTICAST_JOIN | cm::RDMA_CM_EVENT_MULTICAST_ERROR, _) => {
-                    return Err(io::Error::from_raw_os_error(status.abs()));
-                }
-                _ => {}
+            (cm::RDMA_CM_EVENT_DEVICE_REMOVAL | cm::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
+                Said::Lost(io::Error::from_raw_os_error(libc::ENETRESET))
             }
+            _ => Said::Else,
+        }))
+    }
+}
+
+/// What librdmacm says of a membership.
+enum Said {
+    /// It is one.
+    Joined(GroupAddress),
+    /// It is none, or none any more.
+    Lost(io::Error),
+    /// Nothing that matters.
+    Else,
+}
+
+/// A join under way. Given up when dropped.
+pub(super) struct MulticastJoin {
+    device: String,
+    group: Ipv4Addr,
+    /// `None` when it has become a membership.
+    identifier: Option<Identifier>,
+}
+
+impl MulticastJoin {
+    /// Begins to join `group` on `local`.
+    ///
+    /// # Errors
+    /// [`RdmaError::Multicast`]: the group is none, or the port cannot carry one.
+    pub(super) fn begin(local: &LocalPort, group: Ipv4Addr) -> Result<MulticastJoin, RdmaError> {
+        let device = local.device.name().to_owned();
+        let mut join = MulticastJoin { device, group, identifier: None };
+        if !group.is_multicast() {
+            return Err(join.failed("join", io::Error::new(io::ErrorKind::InvalidInput, "it is no multicast address")));
+        }
+        let identifier = Identifier::new(PortSpace::Datagrams);
+        let identifier = identifier.map_err(|source| join.failed("open librdmacm to join", source))?;
+        let bound = identifier.bind(local.address).map_err(|source| join.failed("bind to the port to join", source))?;
+        let found = bound.map_or_else(|| "no RDMA device".to_owned(), |bound| bound.device);
+        if found != local.device.name() {
+            let message = format!("its address belongs to {found}");
+            return Err(join.failed("join", io::Error::new(io::ErrorKind::AddrNotAvailable, message)));
+        }
+        let mut address = socket_address(group);
+        // SAFETY: the identifier is live; the address is read only, and as long as its family says.
+        let code =
+            unsafe { cm::rdma_join_multicast(identifier.raw(), (&raw mut address).cast(), std::ptr::null_mut()) };
+        if code != 0 {
+            return Err(join.failed("join", io::Error::last_os_error()));
+        }
+        join.identifier = Some(identifier);
+        Ok(join)
+    }
+
+    /// The membership, when it is one. To be asked no more after that, or after a failure.
+    ///
+    /// # Errors
+    /// [`RdmaError::Multicast`]: the group cannot be joined.
+    pub(super) fn poll(&mut self) -> Result<Option<MulticastMembership>, RdmaError> {
+        self.wait(Duration::ZERO)
+    }
+
+    fn wait(&mut self, wait: Duration) -> Result<Option<MulticastMembership>, RdmaError> {
+        let identifier = self.identifier.as_ref().expect("asked for once more");
+        match identifier.said(&self.device, wait).map_err(|source| self.failed("join", source))? {
+            None | Some(Said::Else) => Ok(None),
+            Some(Said::Lost(source)) => Err(self.failed("join", source)),
+            Some(Said::Joined(address)) => {
+                let identifier = self.identifier.take().expect("just asked");
+                Ok(Some(MulticastMembership { address, group: self.group, attached: None, identifier }))
+            }
+        }
+    }
+
+    /// The error for a join that nobody answers.
+    pub(super) fn timed_out(&self) -> RdmaError {
+        self.failed("join", io::Error::from(io::ErrorKind::TimedOut))
+    }
+
+    fn failed(&self, what: &'static str, source: io::Error) -> RdmaError {
+        RdmaError::Multicast { device: self.device.clone(), group: self.group, what, source }
+    }
+}
+
+impl Drop for MulticastJoin {
+    fn drop(&mut self) {
+        if let Some(identifier) = &self.identifier {
+            identifier.leave(self.group);
         }
     }
 }
 
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: made in `new`, destroyed once, the identifier first; every event was acknowledged.
-        unsafe {
-            cm::rdma_destroy_id(self.id.as_ptr());
-            cm::rdma_destroy_event_channel(self.raw.as_ptr());
-        }
+impl Identifier {
+    /// Leaves `group`, or gives joining up.
+    fn leave(&self, group: Ipv4Addr) {
+        let mut group = socket_address(group);
+        // SAFETY: the identifier is live, and a join of this group was begun on it.
+        unsafe { cm::rdma_leave_multicast(self.raw(), (&raw mut group).cast()) };
     }
 }
 
 /// A port's membership in a group, and the queue pair that receives it. Left, and the queue pair detached, when dropped.
 pub struct MulticastMembership {
     address: GroupAddress,
-    group: libc::sockaddr_in,
+    group: Ipv4Addr,
     attached: Option<Arc<QueuePair>>,
-    channel: Channel,
+    identifier: Identifier,
 }
-
-// SAFETY: librdmacm is thread-safe; the identifiers are only passed to it, by whoever owns this value.
-unsafe impl Send for MulticastMembership {}
 
 impl MulticastMembership {
     /// Joins `group` on `local`: from now on the network brings the group's packets there.
@@ -128,45 +189,16 @@ impl MulticastMembership {
     /// # Errors
     /// [`RdmaError::Multicast`]: the group is none, the port cannot carry one, or nobody answered within 5 s.
     pub fn join(local: &LocalPort, group: Ipv4Addr) -> Result<MulticastMembership, RdmaError> {
-        let failed = |what, source| {
-            let device = local.device.name().to_owned();
-            RdmaError::Multicast { device, group, what, source }
-        };
-        if !group.is_multicast() {
-            return Err(failed("join", io::Error::new(io::ErrorKind::InvalidInput, "it is no multicast address")));
-        }
-        let channel = Channel::new().map_err(|source| failed("open librdmacm to join", source))?;
-        let mut own = socket_address(local.address);
-        // SAFETY: the identifier is live; the address is read only, and as long as its family says.
-        if unsafe { cm::rdma_bind_addr(channel.id.as_ptr(), (&raw mut own).cast()) } != 0 {
-            return Err(failed("bind to the port to join", io::Error::last_os_error()));
-        }
-        // SAFETY: bound, so `verbs` is the open device; names are zero-terminated and live as long as the device.
-        let bound = unsafe {
-            let verbs = (*channel.id.as_ptr()).verbs;
-            CStr::from_ptr(sys::ibv_get_device_name((*verbs).device))
-        };
-        if bound.to_bytes() != local.device.name().as_bytes() {
-            let message = format!("its address belongs to {}", bound.to_string_lossy());
-            return Err(failed("join", io::Error::new(io::ErrorKind::AddrNotAvailable, message)));
-        }
-        let mut group_address = socket_address(group);
-        // SAFETY: as for rdma_bind_addr.
-        let code = unsafe {
-            cm::rdma_join_multicast(channel.id.as_ptr(), (&raw mut group_address).cast(), std::ptr::null_mut())
-        };
-        if code != 0 {
-            return Err(failed("join", io::Error::last_os_error()));
-        }
-        let address = match channel.joined(Instant::now() + JOIN_TIMEOUT) {
-            Ok(address) => address,
-            Err(source) => {
-                // SAFETY: the join was begun on this identifier; leaving ends it.
-                unsafe { cm::rdma_leave_multicast(channel.id.as_ptr(), (&raw mut group_address).cast()) };
-                return Err(failed("join", source));
+        let mut join = MulticastJoin::begin(local, group)?;
+        let deadline = Instant::now() + JOIN_TIMEOUT;
+        loop {
+            if let Some(membership) = join.wait(deadline.saturating_duration_since(Instant::now()))? {
+                return Ok(membership);
             }
-        };
-        Ok(MulticastMembership { address, group: group_address, attached: None, channel })
+            if Instant::now() >= deadline {
+                return Err(join.timed_out());
+            }
+        }
     }
 
     /// Lets `queue_pair`, of the port that joined, receive what comes for the group. It lives at least as long as this.
@@ -190,6 +222,17 @@ impl MulticastMembership {
         Ok(())
     }
 
+    /// Whether librdmacm says that the group is to be joined anew. A system call; never waits.
+    pub(super) fn is_lost(&self) -> bool {
+        loop {
+            match self.identifier.said("", Duration::ZERO) {
+                Ok(None) => return false,
+                Ok(Some(Said::Lost(_))) | Err(_) => return true,
+                Ok(Some(_)) => {}
+            }
+        }
+    }
+
     /// What the group is called on the wire.
     pub fn address(&self) -> &GroupAddress {
         &self.address
@@ -204,14 +247,12 @@ impl Drop for MulticastMembership {
             // is attached cannot be destroyed (EBUSY).
             unsafe { sys::ibv_detach_mcast(queue_pair.raw(), &gid, self.address.lid) };
         }
-        // SAFETY: joined in `join` with this address, left once, before the identifier is destroyed.
-        unsafe { cm::rdma_leave_multicast(self.channel.id.as_ptr(), (&raw mut self.group).cast()) };
+        self.identifier.leave(self.group);
     }
 }
 
-/// What a group is called, from the answer to a join.
-fn joined_address(parameters: &cm::rdma_ud_param) -> GroupAddress {
-    let attributes = &parameters.ah_attr;
+/// What a group is called, from the answer to a join: the way there, the queue pair, the Q_Key.
+fn joined_address((attributes, queue_pair, qkey): (sys::ibv_ah_attr, u32, u32)) -> GroupAddress {
     // SAFETY: both members of the union are sixteen bytes, any of which are a value.
     let gid = Gid(unsafe { attributes.grh.dgid.raw });
     let route = Route {
@@ -220,16 +261,10 @@ fn joined_address(parameters: &cm::rdma_ud_param) -> GroupAddress {
         hop_limit: attributes.grh.hop_limit,
         lid: attributes.dlid,
         service_level: attributes.sl,
+        static_rate: attributes.static_rate,
+        traffic_class: attributes.grh.traffic_class,
+        flow_label: attributes.grh.flow_label,
         port: attributes.port_num,
     };
-    GroupAddress { gid, lid: attributes.dlid, queue_pair: parameters.qp_num, qkey: parameters.qkey, route }
-}
-
-fn socket_address(address: Ipv4Addr) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as libc::sa_family_t,
-        sin_port: 0,
-        sin_addr: libc::in_addr { s_addr: u32::from(address).to_be() },
-        sin_zero: [0; 8],
-    }
+    GroupAddress { gid, lid: attributes.dlid, queue_pair, qkey, route }
 }

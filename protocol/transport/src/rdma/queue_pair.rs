@@ -5,9 +5,10 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use super::address::{AddressHandle, Route};
+use super::address::AddressHandle;
 use super::completion::CompletionQueue;
-use super::device::{Gid, LocalPort, mtu_raw};
+use super::connection::ConnectionId;
+use super::device::{LocalPort, Transport};
 use super::domain::Domain;
 use super::error::RdmaError;
 use super::sys;
@@ -22,10 +23,6 @@ pub(super) const PIECES: usize = 3;
 pub const UD_INLINE: usize = 188;
 /// The same for an RC write.
 pub const RC_INLINE: usize = 220;
-/// 4.096 us x 2^10 = 4.2 ms until an unanswered packet is sent again. librdmacm's default of 19 means 2 s.
-const ACK_TIMEOUT: u8 = 10;
-/// Times that it is sent again. With 3, a loss of 10 % breaks a connection within a second.
-const RETRIES: u8 = 6;
 /// Where nothing is ever received, no receiver is ever not ready.
 const RNR_RETRIES: u8 = 0;
 
@@ -71,7 +68,7 @@ pub enum QueuePairState {
 }
 
 impl QueuePairState {
-    fn from_raw(raw: sys::ibv_qp_state::Type) -> QueuePairState {
+    pub(super) fn from_raw(raw: sys::ibv_qp_state::Type) -> QueuePairState {
         use sys::ibv_qp_state::*;
         match raw {
             IBV_QPS_RESET => QueuePairState::Reset,
@@ -141,19 +138,20 @@ pub struct QueuePairInfo {
     pub retries: u8,
 }
 
-/// Where an RC queue pair is: what two sides tell each other to connect.
+/// How an RC queue pair finds out that its peer does not answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RcEndpoint {
-    /// The port's GID.
-    pub gid: Gid,
-    /// The port's LID, on InfiniBand; 0 on Ethernet.
-    pub lid: u16,
-    /// The queue pair's number.
-    pub queue_pair: u32,
-    /// The packet sequence number that it begins with, 24 bits.
-    pub first_packet: u32,
-    /// The port's active MTU, bytes.
-    pub mtu: usize,
+pub struct RcTimers {
+    /// An unanswered packet is sent again after 4.096 us times two to this power. 10: 4.2 ms; librdmacm's default of 19
+    /// means 2 s.
+    pub ack_timeout: u8,
+    /// Times that it is sent again, at most 7. With 3, a loss of 10 % breaks a connection within a second.
+    pub retries: u8,
+}
+
+impl Default for RcTimers {
+    fn default() -> RcTimers {
+        RcTimers { ack_timeout: 10, retries: 6 }
+    }
 }
 
 /// A queue pair. Destroyed when dropped; its completion queues and domain outlive it.
@@ -273,6 +271,7 @@ impl QueuePair {
         let mut attributes = sys::ibv_qp_attr {
             qp_state: sys::ibv_qp_state::IBV_QPS_INIT,
             port_num: local.port.number,
+            pkey_index: local.pkey_index,
             qkey,
             ..sys::ibv_qp_attr::default()
         };
@@ -284,61 +283,58 @@ impl QueuePair {
         self.modify(&mut attributes, mask::IBV_QP_STATE | mask::IBV_QP_SQ_PSN, "let a UD queue pair send")
     }
 
-    /// Takes an RC queue pair from Reset to Init, where its peer will have `rights`.
+    /// Takes an RC queue pair from Reset to Init, where its peer will have `rights`, whatever librdmacm would give.
     ///
     /// # Errors
     /// [`RdmaError::System`].
-    pub fn init_rc(&self, local: &LocalPort, rights: RemoteRights) -> Result<(), RdmaError> {
+    pub(super) fn init_rc(&self, id: &ConnectionId, rights: RemoteRights) -> Result<(), RdmaError> {
         assert!(self.service == Service::Rc, "a queue pair of another service");
-        let mut attributes = sys::ibv_qp_attr {
-            qp_state: sys::ibv_qp_state::IBV_QPS_INIT,
-            port_num: local.port.number,
-            qp_access_flags: rights.flags(),
-            ..sys::ibv_qp_attr::default()
-        };
-        let initial = mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
-        self.modify(&mut attributes, initial, "set an RC queue pair up")
+        const TRIED: &str = "set an RC queue pair up";
+        let (mut attributes, which) = self.ask(id, sys::ibv_qp_state::IBV_QPS_INIT, TRIED)?;
+        attributes.qp_access_flags = rights.flags();
+        self.modify(&mut attributes, which | mask::IBV_QP_ACCESS_FLAGS, TRIED)
     }
 
-    /// Takes an RC queue pair from Init to where it sends and receives, connected with `peer`.
+    /// Takes an RC queue pair from Init to where it sends and receives. On iWARP the kernel does that, when the connection
+    /// is made.
     ///
     /// # Errors
     /// [`RdmaError::System`].
-    pub fn connect_rc(&self, local: &LocalPort, first_packet: u32, peer: &RcEndpoint) -> Result<(), RdmaError> {
-        let mut route = Route::ethernet(local, peer.gid, 64);
-        route.lid = peer.lid;
-        let mut attributes = sys::ibv_qp_attr {
-            qp_state: sys::ibv_qp_state::IBV_QPS_RTR,
-            path_mtu: mtu_raw(local.port.active_mtu.min(peer.mtu)),
-            dest_qp_num: peer.queue_pair,
-            rq_psn: peer.first_packet,
-            ah_attr: route.attributes(),
-            // Nobody reads: neither side has a right to.
-            max_dest_rd_atomic: 0,
-            min_rnr_timer: 1,
-            ..sys::ibv_qp_attr::default()
-        };
-        let receiving = mask::IBV_QP_STATE
-            | mask::IBV_QP_AV
-            | mask::IBV_QP_PATH_MTU
-            | mask::IBV_QP_DEST_QPN
-            | mask::IBV_QP_RQ_PSN
-            | mask::IBV_QP_MAX_DEST_RD_ATOMIC
-            | mask::IBV_QP_MIN_RNR_TIMER;
-        self.modify(&mut attributes, receiving, "connect an RC queue pair")?;
-        attributes.qp_state = sys::ibv_qp_state::IBV_QPS_RTS;
-        attributes.timeout = ACK_TIMEOUT;
-        attributes.retry_cnt = RETRIES;
+    pub(super) fn connect_rc(&self, id: &ConnectionId, timers: RcTimers) -> Result<(), RdmaError> {
+        if self.domain.device().transport() == Transport::Iwarp {
+            return Ok(());
+        }
+        const RECEIVING: &str = "connect an RC queue pair";
+        let (mut attributes, which) = self.ask(id, sys::ibv_qp_state::IBV_QPS_RTR, RECEIVING)?;
+        // Nobody reads: neither side has a right to.
+        attributes.max_dest_rd_atomic = 0;
+        attributes.min_rnr_timer = 1;
+        self.modify(&mut attributes, which, RECEIVING)?;
+        const SENDING: &str = "let an RC queue pair send";
+        let (mut attributes, which) = self.ask(id, sys::ibv_qp_state::IBV_QPS_RTS, SENDING)?;
+        attributes.timeout = timers.ack_timeout;
+        attributes.retry_cnt = timers.retries;
         attributes.rnr_retry = RNR_RETRIES;
-        attributes.sq_psn = first_packet;
         attributes.max_rd_atomic = 0;
-        let sending = mask::IBV_QP_STATE
-            | mask::IBV_QP_TIMEOUT
-            | mask::IBV_QP_RETRY_CNT
-            | mask::IBV_QP_RNR_RETRY
-            | mask::IBV_QP_SQ_PSN
-            | mask::IBV_QP_MAX_QP_RD_ATOMIC;
-        self.modify(&mut attributes, sending, "let an RC queue pair send")
+        self.modify(&mut attributes, which, SENDING)
+    }
+
+    /// What librdmacm would set for `state`.
+    fn ask(
+        &self,
+        id: &ConnectionId,
+        state: sys::ibv_qp_state::Type,
+        tried: &'static str,
+    ) -> Result<(sys::ibv_qp_attr, mask), RdmaError> {
+        // The kernel sets bits beyond the last of these, which stand for what RoCE once needed and are none of verbs.
+        const KNOWN: u32 = (mask::IBV_QP_DEST_QPN.0 << 1) - 1;
+        match id.attributes(state) {
+            Ok((attributes, which)) => Ok((attributes, mask(which & KNOWN))),
+            Err(source) => {
+                let device = self.device_name().to_owned();
+                Err(RdmaError::System { device, what: tried, source, next: "the connection is gone: connect again" })
+            }
+        }
     }
 
     /// Puts it into error: everything posted is flushed, nothing more goes out.

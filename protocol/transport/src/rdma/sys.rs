@@ -1,9 +1,18 @@
 //! The raw functions: libibverbs by `ibverbs-sys`, librdmacm by declarations made from its header.
 //!
 //! What libibverbs inlines in its header goes through the provider's table of functions; those are here as functions of
-//! the same names. Nothing newer than libibverbs 44 is called.
+//! the same names. What makes, changes and destroys things, and what asks a port, goes by way of the [seam](super::seam).
+//! Nothing newer than libibverbs 44 is called.
 
 pub(super) use ibverbs_sys::*;
+
+/// libibverbs' own functions, for the seam alone.
+pub(super) use ibverbs_sys as raw;
+
+pub(super) use super::seam::{
+    ack_async_event, get_async_event, ibv_attach_mcast, ibv_create_ah, ibv_create_cq, ibv_create_qp, ibv_destroy_ah,
+    ibv_destroy_qp, ibv_detach_mcast, ibv_modify_qp, ibv_query_gid_ex, ibv_query_pkey, ibv_query_port, ibv_reg_mr,
+};
 
 /// librdmacm, as `build.rs` declares it.
 #[allow(

@@ -1,8 +1,7 @@
 //! The reading half, as a lane.
 
 use protocol::line::{Line, Stamp};
-use protocol::record::Lane;
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 
 use crate::lane::LaneRx;
@@ -18,15 +17,15 @@ use crate::ring::core::{Beat, ReaderCore, ReaderCounts, RingShape, RingSink, Sta
 /// Polling allocates nothing, takes no lock, and makes no system call.
 pub struct RingReader<M = RingMemory> {
     core: ReaderCore<M, Line, 8>,
-    lane: Lane,
+    path: LanePath,
 }
 
 impl<M: Words<8>> RingReader<M> {
     /// A reader of the ring in `memory`, beginning at `start` when it is first polled. `hedge_ns`: how long a line that
     /// was written may fail to verify before it is named as lost (never, in shared memory; a matter of the network where
     /// a card writes).
-    pub fn new(memory: M, shape: RingShape, lane: Lane, start: StartAt, hedge_ns: u64) -> RingReader<M> {
-        RingReader { core: ReaderCore::new(memory, shape, start, hedge_ns), lane }
+    pub fn new(memory: M, shape: RingShape, path: LanePath, start: StartAt, hedge_ns: u64) -> RingReader<M> {
+        RingReader { core: ReaderCore::new(memory, shape, start, hedge_ns), path }
     }
 
     /// The same reader, looking at its place in every poll: for a ring that a card writes, whose latest line changes once
@@ -37,8 +36,8 @@ impl<M: Words<8>> RingReader<M> {
     }
 
     /// Which path this is.
-    pub fn lane(&self) -> Lane {
-        self.lane
+    pub fn path(&self) -> LanePath {
+        self.path
     }
 
     /// The ring's epoch, size and first line.
@@ -82,7 +81,7 @@ impl<M: Words<8>> RingReader<M> {
 impl<M: Words<8>> LaneRx for RingReader<M> {
     #[inline]
     fn poll<S: RunSink>(&mut self, now: Nanos, limit: usize, sink: &mut S) -> usize {
-        self.core.poll(now, limit, &mut LaneSink { lane: self.lane, sink })
+        self.core.poll(now, limit, &mut PathSink { path: self.path, sink })
     }
 
     #[inline]
@@ -91,24 +90,24 @@ impl<M: Words<8>> LaneRx for RingReader<M> {
     }
 }
 
-/// Puts the lane's name on what the algorithm hands up.
-struct LaneSink<'a, S> {
-    lane: Lane,
+/// Puts the path's name on what the algorithm hands up.
+struct PathSink<'a, S> {
+    path: LanePath,
     sink: &'a mut S,
 }
 
-impl<S: RunSink> RingSink<Line> for LaneSink<'_, S> {
+impl<S: RunSink> RingSink<Line> for PathSink<'_, S> {
     #[inline(always)]
     fn on_lines(&mut self, first: Stamp, lines: &[Line], publish_time: Option<Nanos>) {
-        self.sink.on_run(Run { lane: self.lane, first, lines, publish_time });
+        self.sink.on_run(Run { path: self.path, first, lines, publish_time });
     }
 
     fn on_beat(&mut self, next: Stamp, beat: Beat) {
         let publish_time = Some(beat.clock);
-        self.sink.on_position(Position { lane: self.lane, next, publish_time, ended: beat.ended });
+        self.sink.on_position(Position { path: self.path, next, publish_time, ended: beat.ended });
     }
 
     fn on_loss(&mut self, first: Stamp, count: u64, cause: LossCause) {
-        self.sink.on_loss(self.lane, first, count, cause);
+        self.sink.on_loss(self.path, first, count, cause);
     }
 }

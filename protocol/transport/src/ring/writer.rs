@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 
 use crate::counters::{COUNTERS_LEN, CounterPage};
@@ -179,6 +180,7 @@ impl RingWriter {
 
     /// A reader in this process. See [`RingReader::new`].
     pub fn reader(&self, start: StartAt, hedge_ns: u64) -> RingReader {
-        RingReader::new(self.core.memory().shared().clone(), *self.core.shape(), self.lane, start, hedge_ns)
+        let path = LanePath::new(self.lane, Carrier::SharedMemory);
+        RingReader::new(self.core.memory().shared().clone(), *self.core.shape(), path, start, hedge_ns)
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use protocol::line::{Epoch, SequenceNumber};
 use protocol::record::{ChannelId, Lane};
+use protocol::run::{Carrier, LanePath};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -252,7 +253,8 @@ impl ShmRing {
 
     /// A reader of this ring. See [`RingReader::new`].
     pub fn reader(&self, start: StartAt, hedge_ns: u64) -> RingReader {
-        RingReader::new(self.memory.clone(), self.shape, self.header.lane, start, hedge_ns)
+        let path = LanePath::new(self.header.lane, Carrier::SharedMemory);
+        RingReader::new(self.memory.clone(), self.shape, path, start, hedge_ns)
     }
 
     /// The region.

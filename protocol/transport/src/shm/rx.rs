@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use protocol::line::Stamp;
 use protocol::record::Lane;
-use protocol::run::{LossCause, RunSink};
+use protocol::run::{Carrier, LanePath, LossCause, RunSink};
 use protocol::time::Nanos;
 
 use super::{SetupError, ShmRing};
@@ -187,7 +187,12 @@ impl ShmRx {
         let first = fresh.shape().first();
         let cursor = self.cursor().unwrap_or(first);
         if first.epoch() == cursor.epoch() && first > cursor {
-            sink.on_loss(self.options.lane, cursor, first.0 - cursor.0, LossCause::Missing);
+            sink.on_loss(
+                LanePath::new(self.options.lane, Carrier::SharedMemory),
+                cursor,
+                first.0 - cursor.0,
+                LossCause::Missing,
+            );
         }
         // Stamps order by epoch first, so in a newer epoch this is the fresh ring's first line.
         let start = first.max(cursor).sequence();

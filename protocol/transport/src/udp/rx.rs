@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use protocol::line::{LINE_LEN, Line};
 use protocol::packet::{HEADER_LEN, MAX_LINES, Refused};
 use protocol::record::ChannelId;
-use protocol::run::RunSink;
+use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 use socket2::{InterfaceIndexOrAddress, Socket};
 
@@ -213,7 +213,7 @@ impl LaneRx for UdpRx {
             self.taken += 1;
             work += 1;
             let Some(len) = self.account(place) else { continue };
-            match hand_up(self.slab.packet(place, len), self.channel, true, sink) {
+            match hand_up(self.slab.packet(place, len), self.channel, true, Carrier::Udp, sink) {
                 Ok(0) => self.counters.heartbeats += 1,
                 Ok(count) => {
                     self.counters.packets += 1;

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use protocol::line::{Line, SequenceNumber, Stamp};
-use protocol::record::{InstrumentId, Kind, Lane, Record};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::record::{InstrumentId, Kind, Record};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::fault::{FaultCounts, FaultInjector, FaultPlan};
 use transport::ring::RingWriter;
@@ -57,7 +57,7 @@ struct Seen {
 impl RunSink for Seen {
     fn on_run(&mut self, run: Run<'_>) {
         assert!(!run.lines.is_empty(), "an empty run at {}", run.first);
-        assert_eq!((run.lane, run.first.epoch()), (LANE, EPOCH), "run at {}", run.first);
+        assert_eq!((run.path.lane, run.first.epoch()), (LANE, EPOCH), "run at {}", run.first);
         for (i, got) in run.lines.iter().enumerate() {
             let at = run.first.plus(i as u64);
             assert_eq!(*got, line(at.sequence().0), "content of {at}");
@@ -69,13 +69,13 @@ impl RunSink for Seen {
     }
 
     fn on_position(&mut self, position: Position) {
-        assert_eq!((position.lane, position.next.epoch()), (LANE, EPOCH), "{position:?}");
+        assert_eq!((position.path.lane, position.next.epoch()), (LANE, EPOCH), "{position:?}");
         self.positions.push(position);
         self.lines_after_position = false;
     }
 
-    fn on_loss(&mut self, lane: Lane, first: Stamp, count: u64, _: LossCause) {
-        assert_eq!((lane, first.epoch()), (LANE, EPOCH), "loss at {first}");
+    fn on_loss(&mut self, path: LanePath, first: Stamp, count: u64, _: LossCause) {
+        assert_eq!((path.lane, first.epoch()), (LANE, EPOCH), "loss at {first}");
         assert!(count > 0, "a loss of nothing at {first}");
         for sequence in first.sequence().0..first.sequence().0 + count {
             assert!(self.declared.insert(sequence), "{sequence} declared lost twice");

@@ -28,7 +28,12 @@ use transport::{LaneRx, LaneTx, RingWriter};
 
 use crate::generate::{GenerateOptions, generate};
 use crate::measure::Meter;
-use crate::spec::{Feed, Percentiles, PublisherReport, Ready, Report, Spec, Start, SubscriberReport, Transport};
+use crate::spec::{
+    ControlAt, Feed, PathReport, Percentiles, PublisherReport, Ready, Report, Spec, Start, SubscriberReport, Transport,
+};
+
+#[cfg(feature = "rdma")]
+mod rdma;
 
 /// Date of a generated day: it has to have one, and this one cannot be mistaken for a real capture's.
 const GENERATED_DATE: &str = "2000-01-03";
@@ -41,11 +46,15 @@ const DIGEST_EVERY: u32 = 64;
 /// The channel's number; the group and the port already keep runs apart.
 const CHANNEL: ChannelId = ChannelId::new(1);
 
-type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Runs the child that `role` names to its end, and says its report on standard output. Returns whether it could do its
 /// work.
 pub fn run(role: &str, spec: &str) -> bool {
+    if role == "echo" {
+        let outcome = crate::ping::echo(spec);
+        return outcome.map_err(|error| say(&Report::Failed(error.to_string()))).is_ok();
+    }
     let outcome = serde_json::from_str::<Spec>(spec).map_err(Failure::from).and_then(|spec| match role {
         "publisher" => publish(&spec).map(Report::Publisher),
         "subscriber" => subscribe(&spec).map(Report::Subscriber),
@@ -58,7 +67,7 @@ pub fn run(role: &str, spec: &str) -> bool {
     say(&report).is_ok() && fine
 }
 
-fn say(what: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn say(what: &impl Serialize) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     serde_json::to_writer(&mut out, what)?;
     out.write_all(b"\n")?;
@@ -66,7 +75,7 @@ fn say(what: &impl Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
+pub(crate) fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
     let mut line = String::new();
     if io::stdin().lock().read_line(&mut line)? == 0 {
         return Err("the parent process went away before the run began".into());
@@ -78,7 +87,7 @@ fn hear<T: DeserializeOwned>() -> Result<T, Failure> {
 ///
 /// Ctrl-C reaches every process of the terminal, and means the parent: it stops the publisher, whose end of stream then
 /// stops the subscriber. A subscriber that stopped by itself would leave lines behind that nobody could account for.
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&stop))?;
     // A flag that nobody reads: the signal does nothing.
@@ -86,7 +95,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     Ok(stop)
 }
 
-fn stop_with_parent(stop: &Arc<AtomicBool>) {
+pub(crate) fn stop_with_parent(stop: &Arc<AtomicBool>) {
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {
         let mut line = String::new();
@@ -174,11 +183,20 @@ fn publish_from<S: FeedSource>(
     let options = RingOptions::new(&spec.channel, CHANNEL, Lane::new(0), epoch, spec.ring_lines);
     let ring = RingWriter::create(&options)?;
     match spec.transport {
-        Transport::Shm => publish_over(spec, pipeline, ring, (), clock, &stop, first_ns, date, notes),
+        Transport::Shm => publish_over(spec, pipeline, ring, (), None, clock, &stop, first_ns, date, notes),
         Transport::Udp => {
             let lane = UdpTx::open(&udp_options(spec), &ring)?;
-            publish_over(spec, pipeline, ring, lane, clock, &stop, first_ns, date, notes)
+            publish_over(spec, pipeline, ring, lane, None, clock, &stop, first_ns, date, notes)
         }
+        #[cfg(feature = "rdma")]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => {
+            let (lanes, server, control) = rdma::serve(spec, &ring, clock)?;
+            let report = publish_over(spec, pipeline, ring, lanes, Some(control), clock, &stop, first_ns, date, notes);
+            drop(server);
+            report
+        }
+        #[cfg(not(feature = "rdma"))]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => Err(no_rdma()),
     }
 }
 
@@ -188,13 +206,15 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     pipeline: Pipeline<S, Normaliser>,
     ring: RingWriter,
     lanes: L,
+    control: Option<ControlAt>,
     clock: Clock,
     stop: &Arc<AtomicBool>,
     first_ns: u64,
     date: SessionDate,
     mut notes: Vec<String>,
 ) -> Result<PublisherReport, Failure> {
-    say(&Ready { pid: std::process::id(), first_ns, date: date.to_string(), notes: std::mem::take(&mut notes) })?;
+    let date = date.to_string();
+    say(&Ready { pid: std::process::id(), first_ns, date, control, notes: std::mem::take(&mut notes) })?;
     let Start { schedule } = hear()?;
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
@@ -238,7 +258,7 @@ fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
     match spec.transport {
         Transport::Shm => {
             let subscriber = builder.shared_memory()?;
-            subscribe_over(spec, subscriber, clock, Vec::new(), |_| (0, 0))
+            subscribe_over(spec, subscriber, clock, Vec::new(), |_| (0, 0, Vec::new()))
         }
         Transport::Udp => {
             let subscriber = builder.udp(&udp_options(spec), CHANNEL)?;
@@ -251,9 +271,19 @@ fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
                 ));
             }
             subscribe_over(spec, subscriber, clock, notes, |rx: &UdpRx| {
-                (rx.counters().kernel_drops, rx.counters().refused_total())
+                (rx.counters().kernel_drops, rx.counters().refused_total(), Vec::new())
             })
         }
+        #[cfg(feature = "rdma")]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => {
+            let subscriber = rdma::subscribe(spec, builder)?;
+            subscribe_over(spec, subscriber, clock, Vec::new(), |rx| {
+                let (starved, refused) = rdma::losses(rx);
+                (starved, refused, rdma::news(rx))
+            })
+        }
+        #[cfg(not(feature = "rdma"))]
+        Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => Err(no_rdma()),
     }
 }
 
@@ -262,13 +292,14 @@ fn subscribe_over<R: LaneRx>(
     mut subscriber: Subscriber<R>,
     clock: Clock,
     mut notes: Vec<String>,
-    losses: impl Fn(&R) -> (u64, u64),
+    losses: impl Fn(&R) -> (u64, u64, Vec<String>),
 ) -> Result<SubscriberReport, Failure> {
     pin(spec.cores.map(|cores| cores.1), &mut notes);
     let stop = stop_flag()?;
     // One turn now, so that a ring that is there is attached to before the first line is written.
     subscriber.poll(&mut ());
-    say(&Ready { pid: std::process::id(), first_ns: 0, date: String::new(), notes: std::mem::take(&mut notes) })?;
+    let notes_so_far = std::mem::take(&mut notes);
+    say(&Ready { pid: std::process::id(), first_ns: 0, date: String::new(), control: None, notes: notes_so_far })?;
     let Start { schedule } = hear()?;
     stop_with_parent(&stop);
     let mut meter = Meter::new(clock, schedule);
@@ -283,7 +314,15 @@ fn subscribe_over<R: LaneRx>(
         idle.idle(work);
     }
     let off_core = off_core_since(off_core);
-    let (kernel_drops, refused_packets) = losses(subscriber.rx());
+    let (kernel_drops, refused_packets, news) = losses(subscriber.rx());
+    notes.extend(news);
+    let paths = subscriber.paths();
+    let paths = paths.map(|(path, counts)| PathReport {
+        name: path.carrier.name().to_owned(),
+        won: counts.won,
+        duplicates: counts.duplicates,
+    });
+    let paths = paths.collect();
     let engine = subscriber.engine();
     let counts = subscriber.counts();
     let digests = engine.digest_counts();
@@ -294,6 +333,9 @@ fn subscribe_over<R: LaneRx>(
         delivered: counts.delivered,
         lost: counts.lost,
         gaps: counts.gaps,
+        holes_filled: counts.holes_filled,
+        lines_filled: counts.filled,
+        paths,
         events: engine.counts().events,
         instruments: engine.context(clock.now()).instruments().count() as u64,
         digests_compared: digests.compared,
@@ -312,6 +354,11 @@ fn subscribe_over<R: LaneRx>(
         ended: subscriber.has_ended(),
         notes,
     })
+}
+
+#[cfg(not(feature = "rdma"))]
+fn no_rdma() -> Failure {
+    format!("this build has no RDMA; {}", publisher::HOW_TO_BUILD_RDMA).into()
 }
 
 fn off_core_since(before: Option<u64>) -> u64 {

@@ -2,6 +2,11 @@
 //!
 //! It runs on a thread of its own and touches the publishing loop in nothing: what it knows of instruments it reads from
 //! the ring, as any subscriber does. A malformed or slow peer costs its own session and nothing else.
+//!
+//! Whoever wants to be written to by RDMA offers a ring here. [`Rings`] connects to it; the connection belongs to the
+//! session, and ends with it. So a subscriber that dies is let go as soon as its host closes the socket for it.
+
+mod rings;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,11 +17,13 @@ use protocol::control::{
 };
 use protocol::definition::{Assembler, Definition};
 use protocol::line::Stamp;
-use protocol::record::{Flags, Kind, Lane};
-use protocol::run::{LossCause, Position, Run, RunSink};
+use protocol::record::{Flags, Kind};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::ring::RingReader;
+
+pub use rings::{Rings, Ticket};
 
 /// The most connections at a time; further ones are closed at once, and counted.
 const MAX_SESSIONS: usize = 256;
@@ -48,6 +55,10 @@ pub struct AdmissionCounts {
     pub refused: u64,
     /// Requests answered.
     pub answered: u64,
+    /// Connections to subscribers' rings that were asked for.
+    pub connects: u64,
+    /// Those that could not be made, or ended by themselves.
+    pub dropped: u64,
 }
 
 /// Definitions read from the ring.
@@ -75,25 +86,35 @@ impl RunSink for Definitions {
 
     fn on_position(&mut self, _: Position) {}
 
-    fn on_loss(&mut self, _: Lane, _: Stamp, _: u64, _: LossCause) {
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {
         self.incomplete = true;
     }
 }
 
+/// One peer.
+struct Session {
+    stream: TcpStream,
+    protocol: ServerSession,
+    /// The connection to its ring, made or in the making.
+    ring: Option<Ticket>,
+}
+
 /// See the [module](self).
-pub struct Admission {
+pub struct Admission<R = ()> {
     listener: TcpListener,
     tokens: Vec<String>,
     channel: ChannelInfo,
     reader: RingReader,
     definitions: Definitions,
-    sessions: Vec<(TcpStream, ServerSession)>,
+    sessions: Vec<Session>,
+    rings: R,
     buffer: Vec<u8>,
     counts: AdmissionCounts,
 }
 
-impl Admission {
-    /// Listens on `address` for peers that know one of `tokens`. `reader` reads the channel's own ring from its start.
+impl<R: Rings> Admission<R> {
+    /// Listens on `address` for peers that know one of `tokens`. `reader` reads the channel's own ring from its start;
+    /// `rings` connects subscribers by RDMA, `()` where there is none.
     ///
     /// # Errors
     /// [`ListenError`].
@@ -102,7 +123,8 @@ impl Admission {
         tokens: Vec<String>,
         channel: ChannelInfo,
         reader: RingReader,
-    ) -> Result<Admission, ListenError> {
+        rings: R,
+    ) -> Result<Admission<R>, ListenError> {
         let listener = TcpListener::bind(address)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener))
             .map_err(|source| ListenError { address, source })?;
@@ -113,6 +135,7 @@ impl Admission {
             reader,
             definitions: Definitions { assembler: Assembler::default(), symbols: BTreeMap::new(), incomplete: false },
             sessions: Vec::new(),
+            rings,
             buffer: vec![0; MAX_BODY_LEN],
             counts: AdmissionCounts::default(),
         })
@@ -126,6 +149,11 @@ impl Admission {
         self.listener.local_addr()
     }
 
+    /// What connects subscribers' rings.
+    pub fn rings(&self) -> &R {
+        &self.rings
+    }
+
     /// What was counted so far.
     pub fn counts(&self) -> AdmissionCounts {
         self.counts
@@ -136,6 +164,7 @@ impl Admission {
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = self.reader.poll(now, LINES_PER_TURN, &mut self.definitions);
         work += self.accept(now);
+        work += self.turn_rings(now);
         let mut at = 0;
         while at < self.sessions.len() {
             match self.serve(at, now) {
@@ -144,7 +173,9 @@ impl Admission {
                     at += 1;
                 }
                 None => {
-                    self.sessions.swap_remove(at);
+                    if let Some(ticket) = self.sessions.swap_remove(at).ring {
+                        self.rings.disconnect(ticket);
+                    }
                     work += 1;
                 }
             }
@@ -160,7 +191,7 @@ impl Admission {
             let Ok((stream, _)) = self.listener.accept() else { break };
             accepted += 1;
             self.counts.accepted += 1;
-            let strangers = self.sessions.iter().filter(|(_, session)| !session.is_identified()).count();
+            let strangers = self.sessions.iter().filter(|session| !session.protocol.is_identified()).count();
             if strangers >= MAX_STRANGERS
                 || self.sessions.len() >= MAX_SESSIONS
                 || stream.set_nonblocking(true).is_err()
@@ -168,14 +199,37 @@ impl Admission {
                 self.counts.turned_away += 1;
                 continue;
             }
-            self.sessions.push((stream, ServerSession::new(now)));
+            self.sessions.push(Session { stream, protocol: ServerSession::new(now), ring: None });
         }
         accepted
     }
 
+    /// Turns the connections, and tells whom it concerns.
+    fn turn_rings(&mut self, now: Nanos) -> usize {
+        let mut work = self.rings.do_work(now);
+        while let Some((ticket, why)) = self.rings.next_dropped() {
+            work += 1;
+            self.counts.dropped += 1;
+            // One whose session has ended is nobody's business.
+            let Some(session) = self.sessions.iter_mut().find(|session| session.ring == Some(ticket)) else { continue };
+            session.ring = None;
+            session.protocol.keep(false, now);
+            session.protocol.reply(&Reply::Dropped { channel: self.channel.id, why });
+        }
+        let info = self.rings.info();
+        if info != self.channel.rdma {
+            work += 1;
+            self.channel.rdma = info;
+            for session in self.sessions.iter_mut().filter(|session| session.protocol.is_identified()) {
+                session.protocol.reply(&Reply::Changed { channels: vec![self.channel.clone()] });
+            }
+        }
+        work
+    }
+
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let (stream, session) = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -193,7 +247,34 @@ impl Admission {
             }
         }
         while let Some(request) = session.poll_request(now) {
-            session.reply(&answer(&request, &self.channel, &self.definitions));
+            let reply = match request {
+                Request::Connect { channel, ring: offer } if channel == self.channel.id => {
+                    if let Some(former) = ring.take() {
+                        self.rings.disconnect(former);
+                    }
+                    self.counts.connects += 1;
+                    match self.rings.connect(&offer, now) {
+                        Ok((ticket, token)) => {
+                            *ring = Some(ticket);
+                            session.keep(true, now);
+                            Reply::Granted { token }
+                        }
+                        Err(why) => {
+                            session.keep(false, now);
+                            Reply::Refused { why }
+                        }
+                    }
+                }
+                Request::Disconnect { channel } if channel == self.channel.id => {
+                    if let Some(ticket) = ring.take() {
+                        self.rings.disconnect(ticket);
+                    }
+                    session.keep(false, now);
+                    Reply::Disconnected
+                }
+                request => answer(&request, &self.channel, &self.definitions),
+            };
+            session.reply(&reply);
             self.counts.answered += 1;
             work += 1;
         }
@@ -234,7 +315,9 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
                 incomplete: definitions.incomplete,
             }
         }
-        Request::Instruments { channel: id, .. } => {
+        Request::Instruments { channel: id, .. }
+        | Request::Connect { channel: id, .. }
+        | Request::Disconnect { channel: id } => {
             Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }
         }
         // The session itself takes hellos.
