@@ -96,7 +96,13 @@ fn small_generated_days_equal_the_naive_books_at_every_event() {
 
 #[test]
 fn a_larger_generated_day_equals_the_naive_books() {
-    let options = GenerateOptions { seed: 99, symbols: 40, messages: 100_000, orders_per_side: 128, span_ns: None };
+    let options = GenerateOptions {
+        seed: 99,
+        symbols: 40,
+        messages: 100_000,
+        orders_per_side: 128,
+        ..GenerateOptions::default()
+    };
     let outcome = day("large generated day, seed 99", &generated(options), Start::Strict, 500);
     assert!(outcome.events >= 80_000 && outcome.whole >= 160, "{} events", outcome.events);
     assert_eq!(outcome.states, [0, 40, 0]);

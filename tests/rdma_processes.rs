@@ -393,7 +393,6 @@ fn a_link_that_is_down_for_two_seconds_and_up_again_resumes_by_itself_on_both_la
         assert!(missed > 1_000, "{:?}", notes.gaps);
         let more = notes.lines + 1_000;
         poll_until(&mut notes, "a thousand lines more", &|notes| notes.lines > more);
-        drop(poll_until);
         println!("{lanes}: {news:?}");
         let is_back = |news: &RdmaNews| match lanes {
             "ud" => matches!(news, RdmaNews::DatagramsBack),

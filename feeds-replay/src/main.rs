@@ -2,16 +2,17 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use feeds_replay::generate::{GenerateOptions, GenerateSummary, Generator};
+use feeds_replay::book::command::BookArguments;
+use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::report::Summary;
@@ -63,7 +64,9 @@ enum Command {
     /// Say what is in a capture, and what is off in it.
     Inspect(InspectArguments),
     /// Write a generated market day as an ITCH capture.
-    Generate(Generate),
+    Generate(GenerateArguments),
+    /// Show a book as it was at a moment, or where two captures' books part.
+    Book(BookArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
     /// What the processes of a run are started with.
@@ -172,30 +175,6 @@ impl RdmaPorts {
 }
 
 #[derive(Args)]
-struct Generate {
-    /// The file to write: ITCH 5.0 in BinaryFILE framing. Nothing is left behind if it is interrupted.
-    file: PathBuf,
-    /// Messages, exactly: at least 5,000, and 30 for each security.
-    #[arg(long, default_value_t = 1_000_000)]
-    messages: u64,
-    /// Securities.
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u16).range(5..=17_576))]
-    symbols: u16,
-    /// The same seed and options give the same bytes.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Seconds from the first message to the last; left out: the hours that Nasdaq keeps, 03:05 to 20:05.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=32_400))]
-    seconds: Option<u64>,
-    /// Replace the file if it is there.
-    #[arg(long)]
-    force: bool,
-    /// Print what was made as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Args)]
 struct Common {
     /// The limit for p99.9 of the latency from intended hand-over, in microseconds.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000_000))]
@@ -244,7 +223,10 @@ fn main() -> ExitCode {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
         Command::Inspect(inspect) => stop_flag().and_then(|stop| inspect_command::run(&inspect, &stop)),
-        Command::Generate(generate) => run_generate(&generate).map(|()| true),
+        Command::Generate(generate) => {
+            stop_flag().and_then(|stop| feeds_replay::generate::command::run(&generate, &stop).map(|()| true))
+        }
+        Command::Book(book) => feeds_replay::book::command::run(&book),
         Command::Ping(arguments) => run_ping(&arguments),
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
@@ -305,82 +287,8 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     run_all(feed, pace, replay.transport, rdma, books, None, &replay.common)
 }
 
-fn run_generate(arguments: &Generate) -> Result<(), Failure> {
-    let file = &arguments.file;
-    if file.exists() && !arguments.force {
-        return Err(format!("{} is there already: choose another name, or --force", file.display()).into());
-    }
-    let name = file.file_name().ok_or_else(|| format!("{} is no file name", file.display()))?;
-    let options = GenerateOptions {
-        seed: arguments.seed,
-        symbols: arguments.symbols,
-        messages: arguments.messages,
-        span_ns: arguments.seconds.map(|seconds| seconds * 1_000_000_000),
-        ..GenerateOptions::default()
-    };
-    let stop = stop_flag()?;
-    // Under another name until it is whole: what bears the name is never half a day.
-    let temporary = file.with_file_name(format!(".{}.{}", name.to_string_lossy(), std::process::id()));
-    let outcome = write_day(&options, &temporary, &stop, !arguments.json);
-    let summary = match outcome {
-        Ok(summary) => summary,
-        Err(error) => {
-            // If it was never created there is nothing to remove.
-            let _ = std::fs::remove_file(&temporary);
-            return Err(error);
-        }
-    };
-    std::fs::rename(&temporary, file)?;
-    let by_type: Vec<(char, u64)> =
-        (0..=255u8).zip(summary.by_type).filter(|(_, count)| *count > 0).map(|(t, count)| (t.into(), count)).collect();
-    if arguments.json {
-        let by_type: serde_json::Map<String, serde_json::Value> =
-            by_type.iter().map(|(message_type, count)| (message_type.to_string(), (*count).into())).collect();
-        println!(
-            "{}",
-            serde_json::json!({"file": file, "messages": summary.messages, "bytes": summary.bytes, "by_type": by_type})
-        );
-    } else {
-        println!("{}: {} messages, {} bytes", file.display(), summary.messages, summary.bytes);
-        for (message_type, count) in by_type {
-            println!("{count:>12}  {message_type}");
-        }
-        println!("it has no date: replay it with --date none, or a date of your choice");
-    }
-    Ok(())
-}
-
 fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
     Ok(ping::command(arguments, &stop_flag()?)?)
-}
-
-/// Writes the day, and shows how far it is.
-fn write_day(
-    options: &GenerateOptions,
-    path: &std::path::Path,
-    stop: &AtomicBool,
-    show: bool,
-) -> Result<GenerateSummary, Failure> {
-    let mut day = Generator::new(*options)?;
-    let mut out = std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(path)?);
-    let mut shown = Instant::now();
-    let mut written = 0u64;
-    while let Some(framed) = day.next_framed() {
-        out.write_all(framed)?;
-        written += 1;
-        if written.is_multiple_of(1 << 16) {
-            // Relaxed: the flag carries nothing but itself.
-            if stop.load(Ordering::Relaxed) {
-                return Err("interrupted; nothing was written".into());
-            }
-            if show && shown.elapsed() >= Duration::from_secs(2) {
-                shown = Instant::now();
-                eprintln!("{written} of {} messages", options.messages);
-            }
-        }
-    }
-    out.into_inner()?.sync_all()?;
-    Ok(day.summary().clone())
 }
 
 /// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends this program at once.

@@ -4,7 +4,7 @@
 //! constant and an insertion moves at most a few kilobytes.
 
 /// A resting order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Order {
     pub(super) reference: u64,
     pub(super) price: u32,
@@ -12,8 +12,9 @@ pub(super) struct Order {
 }
 
 /// Buy or sell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Which {
+    #[default]
     Bid,
     Ask,
 }
@@ -56,6 +57,16 @@ impl Side {
 
     pub(super) fn get(&self, index: usize) -> Order {
         self.orders[index]
+    }
+
+    /// Where the order with this reference and price rests.
+    pub(super) fn find(&self, reference: u64, price: u32) -> Option<usize> {
+        let place = self.orders.partition_point(|other| match self.which {
+            Which::Bid => other.price < price,
+            Which::Ask => other.price > price,
+        });
+        let level = self.orders[place..].iter().take_while(|other| other.price == price);
+        level.enumerate().find(|(_, other)| other.reference == reference).map(|(nth, _)| place + nth)
     }
 
     /// Puts an order behind those of its price. The side is not full.

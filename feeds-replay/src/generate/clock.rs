@@ -1,20 +1,23 @@
 //! Time of day: when each message is sent.
 //!
 //! A day is a row of phases, each with a beginning, an end and a planned number of messages. Within a phase messages come
-//! by a process of two states: quiet, with gaps of the phase's own size, and bursts, with gaps of a few hundred
-//! nanoseconds, as when one order sets off many. The quiet gap is worked out anew from what time and how many messages
-//! are left, so that a phase fills its time and never passes its end.
+//! by a process of two states: quiet, with gaps of the phase's own size, and micro-bursts at 10 to 80 times the rate of the
+//! whole day. Most bursts are short and a few are very long, as on a real venue; and a coming order that takes several
+//! resting ones sets off messages within a microsecond. The quiet gap is worked out anew from what time and how many
+//! messages are left, so that a phase fills its time and never passes its end.
 
 use super::random::Random;
 
 const SECOND: u64 = 1_000_000_000;
 
 /// One quiet message in so many begins a burst.
-const BURST_BEGINS: u64 = 32;
-/// One message of a burst in so many ends it.
-const BURST_ENDS: u64 = 24;
-/// Mean gap within a burst, in ns.
-const BURST_GAP: u64 = 700;
+const BURST_BEGINS: u64 = 64;
+/// The shortest burst, in messages. Half are that long, a quarter twice as long, and so on up to the longest.
+const SHORTEST_BURST: u64 = 8;
+/// A burst's rate, as a multiple of the day's mean rate.
+const BURST_FACTORS: std::ops::Range<u64> = 10..80;
+/// Mean gap between messages that one message sets off, in ns.
+const AT_ONCE_GAP: u64 = 200;
 
 /// Where the phases of a day begin, in ns since midnight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,12 +74,23 @@ pub(super) struct Clock {
     now: u64,
     end: u64,
     remaining: u64,
-    bursting: bool,
+    /// The mean gap of the whole day, ns.
+    day_gap: u64,
+    /// How often a burst's length doubles at most.
+    doublings: u32,
+    /// Messages left of the burst under way, and their mean gap.
+    burst_left: u64,
+    burst_gap: u64,
+    /// Messages that follow at once.
+    at_once: u64,
 }
 
 impl Clock {
-    pub(super) fn new(now: u64) -> Clock {
-        Clock { now, end: now, remaining: 0, bursting: false }
+    /// At the start of a day of `messages` messages from `now` to `end`, with bursts of up to `longest_burst` messages.
+    pub(super) fn new(now: u64, end: u64, messages: u64, longest_burst: u32) -> Clock {
+        let day_gap = (end - now) / messages.max(1);
+        let doublings = (u64::from(longest_burst) / SHORTEST_BURST).max(1).ilog2();
+        Clock { now, end: now, remaining: 0, day_gap, doublings, burst_left: 0, burst_gap: 0, at_once: 0 }
     }
 
     /// Begins a phase of about `messages` messages.
@@ -84,11 +98,21 @@ impl Clock {
         self.now = self.now.max(start);
         self.end = end.max(self.now);
         self.remaining = messages;
-        self.bursting = false;
+        self.burst_left = 0;
     }
 
     pub(super) fn is_bursting(&self) -> bool {
-        self.bursting
+        self.burst_left > 0
+    }
+
+    /// The next `messages` messages are set off by the one before.
+    pub(super) fn begin_at_once(&mut self, messages: u64) {
+        self.at_once = messages;
+    }
+
+    /// Whatever was to follow at once has come.
+    pub(super) fn end_at_once(&mut self) {
+        self.at_once = 0;
     }
 
     /// The time of the next message.
@@ -96,13 +120,23 @@ impl Clock {
     pub(super) fn next(&mut self, random: &mut Random) -> u64 {
         let mean = (self.end - self.now) / (self.remaining + 1);
         self.remaining = self.remaining.saturating_sub(1);
-        let gap = if self.bursting {
-            self.bursting = !random.one_in(BURST_ENDS);
-            random.gap(BURST_GAP.min(mean / 8))
+        let gap = if self.at_once > 0 {
+            self.at_once -= 1;
+            random.gap(AT_ONCE_GAP.min(mean))
+        } else if self.burst_left > 0 {
+            self.burst_left -= 1;
+            random.gap(self.burst_gap)
         } else {
-            self.bursting = random.one_in(BURST_BEGINS);
-            // Of all messages, 32 of 56 are quiet and take nearly all the time.
-            random.gap(mean * (BURST_BEGINS + BURST_ENDS) / BURST_BEGINS)
+            if random.one_in(BURST_BEGINS) {
+                self.burst_left = SHORTEST_BURST << random.halving().min(self.doublings);
+                let factor = BURST_FACTORS.start + random.below(BURST_FACTORS.end - BURST_FACTORS.start);
+                // Where a phase is busier than the day, as at the opening, its bursts are still bursts.
+                self.burst_gap = (self.day_gap / factor).min(mean / 4);
+            }
+            // The mean length of a burst: half of the shortest for each length there is, and once more for the longest. Of
+            // all messages, BURST_BEGINS of so many are quiet and take nearly all the time.
+            let mean_burst = SHORTEST_BURST / 2 * (u64::from(self.doublings) + 2);
+            random.gap(mean * (BURST_BEGINS + mean_burst) / BURST_BEGINS)
         };
         self.now = (self.now + gap).min(self.end);
         self.now

@@ -6,6 +6,9 @@
 //! bursts, because both are what a market data system meets. The bytes come from an encoder of their own ([`encode`]),
 //! which shares nothing with the decoder.
 //!
+//! [`output`] writes a day as BinaryFILE or as MoldUDP64 in pcap and pcapng, with venue gaps and a second line if wanted, and
+//! [`profile`] says how bursty it is.
+//!
 //! What it is not: a model of a market. Prices walk at random, and nobody reacts to anybody.
 //!
 //! ```
@@ -28,8 +31,11 @@ use publisher::feed::{FeedError, FeedSource, Message};
 
 mod book;
 mod clock;
+pub mod command;
 mod day;
 pub mod encode;
+pub mod output;
+pub mod profile;
 mod random;
 
 pub use day::Generator;
@@ -60,11 +66,20 @@ pub struct GenerateOptions {
     pub span_ns: Option<u64>,
     /// The most orders that rest on one side of one book, at least 16.
     pub orders_per_side: usize,
+    /// The longest micro-burst, in messages, from 8 to 65,536. Half of the bursts have 8 messages, a quarter 16, and so on.
+    pub longest_burst: u32,
 }
 
 impl Default for GenerateOptions {
     fn default() -> GenerateOptions {
-        GenerateOptions { seed: 1, symbols: 50, messages: 1_000_000, span_ns: None, orders_per_side: 256 }
+        GenerateOptions {
+            seed: 1,
+            symbols: 50,
+            messages: 1_000_000,
+            span_ns: None,
+            orders_per_side: 256,
+            longest_burst: 8_192,
+        }
     }
 }
 
@@ -83,6 +98,9 @@ impl GenerateOptions {
         }
         if !(16..=4096).contains(&self.orders_per_side) {
             return problem(format!("{} orders a side; give 16 to 4096", self.orders_per_side));
+        }
+        if !(8..=65_536).contains(&self.longest_burst) {
+            return problem(format!("bursts of up to {} messages; give 8 to 65536", self.longest_burst));
         }
         Ok(())
     }

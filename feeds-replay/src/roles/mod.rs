@@ -145,6 +145,8 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
                 symbols: *symbols,
                 messages: *messages,
                 span_ns: Some(*span_ns),
+                // No longer than what UDP on one host takes in well under a millisecond.
+                longest_burst: 256,
                 ..GenerateOptions::default()
             };
             let mut day = Vec::new();
