@@ -38,7 +38,7 @@ guests() {
   cat <<'LIST'
 none 60 rdma_devices
 wire 300 *
-siw 120 rdma_devices rdma_ping
+siw 200 rdma_devices rdma_ping rdma_rc rdma_rc_ends rdma_no_alloc rdma_conformance
 LIST
 }
 COMPARE_LIMIT=180
