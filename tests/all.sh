@@ -119,7 +119,7 @@ stage build 900 build
 stage tests 900 tests
 stage loom 420 loom
 stage demo 420 demo
-stage vm 900 vm
+stage vm 1800 vm
 
 echo
 [ ${#failures[@]} = 0 ] || echo "failed: ${failures[*]}"

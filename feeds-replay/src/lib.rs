@@ -1,6 +1,7 @@
 //! Replays feeds through the real publisher and the real subscriber, and measures what reaches a strategy.
 //!
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
+//! - [`inspect`](mod@inspect): what is in a capture, and what is off in it.
 //! - [`backtest`]: a strategy on a file, without a publisher.
 //! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
@@ -13,6 +14,7 @@
 
 pub mod backtest;
 pub mod generate;
+pub mod inspect;
 pub mod measure;
 pub mod ping;
 pub mod report;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::address::AddressHandle;
 use super::completion::CompletionQueue;
 use super::connection::ConnectionId;
-use super::device::{LocalPort, Transport};
+use super::device::Transport;
 use super::domain::Domain;
 use super::error::RdmaError;
+use super::local::LocalPort;
 use super::sys;
 
 use sys::ibv_qp_attr_mask as mask;
