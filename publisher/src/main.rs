@@ -195,7 +195,7 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     let schedule = Schedule {
         pace: config.feed.pace,
         // Time for subscribers that wait for this publisher to find it before the first line.
-        start_ns: clock.now().plus(200_000_000).0,
+        start_ns: clock.now().plus(config.run.lead_ms * 1_000_000).0,
         first_ns: first.map_or(0, |due| due.time.0),
     };
     let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };

@@ -8,3 +8,4 @@ pub mod naive;
 pub mod programs;
 pub mod random;
 pub mod stream;
+pub mod wire;

@@ -1,14 +1,17 @@
 //! RDMA: the card sends from the publisher's ring, and writes into the subscribers' memory.
 //!
 //! Two lanes over the same verbs. [`UdTx`] and [`UdRx`] carry packets by UD multicast: one send for every subscriber.
-//! [`RcRingTx`] writes lines into each subscriber's own ring, which [`RcRx`] reads, over a reliable connection: nothing
-//! is lost, at one work request per subscriber. Both send from the publisher's ring in place; its memory is registered once, and gives
-//! nobody any rights.
+//! [`RcRingTx`] writes lines into each subscriber's own ring, which [`RcRx`] reads, over a reliable connection: nothing is
+//! lost, at one work request per subscriber. Both send from the publisher's ring in place; its memory is registered once,
+//! and gives nobody any rights. Each end of a lane has a hot half and a keeper ([`UdTxKeeper`], [`UdRxKeeper`],
+//! [`RcTxKeeper`], [`RcRxKeeper`]), which makes, mends and destroys for it in a thread of its own.
+//!
+//! UD runs on RoCE v2 and InfiniBand, RC on iWARP too.
 //!
 //! Below them is a thin layer over libibverbs and librdmacm, one file a noun: [`Device`] and [`LocalPort`], [`Domain`],
-//! [`Region`], [`CompletionQueue`] with [`Status`], [`QueuePair`], [`AddressHandle`], [`MulticastMembership`], and
-//! [`AsyncEvent`]. What cannot be set up is an [`RdmaError`] that says what was tried, on which device, why it failed and
-//! what to try next.
+//! [`Region`], [`CompletionQueue`] with [`Status`], [`QueuePair`], [`AddressHandle`], [`MulticastMembership`],
+//! connections, and [`AsyncEvent`]. What cannot be set up is an [`RdmaError`] that says what was tried, on which device,
+//! why it failed and what to try next.
 //!
 //! Left out: shared receive queues, memory windows, reads and atomics, completion channels (lanes poll), and anything
 //! newer than libibverbs 44.
@@ -46,7 +49,7 @@ pub use queue_pair::{
 };
 pub use rc::{
     DropReason, LostReason, PeerCounters, PeerFailure, RcOffer, RcOptions, RcRingTx, RcRx, RcRxCounters, RcRxEvent,
-    RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxEvent, RcTxKeeper, Refusal,
+    RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxCounters, RcTxEvent, RcTxKeeper, Refusal,
 };
 pub use region::{Region, Rights};
 pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};

@@ -481,6 +481,9 @@ pub(super) enum Operation<'a> {
     Datagram { to: &'a AddressHandle, queue_pair: u32, qkey: u32 },
     /// A write into the peer's memory.
     Write { address: u64, key: u32 },
+    /// A message that takes one of the peer's receives: what no lane ever does on a connection.
+    #[cfg(test)]
+    Message,
 }
 
 /// Sends to be posted together.
@@ -548,6 +551,8 @@ impl SendList {
                 request.wr.rdma.remote_addr = address;
                 request.wr.rdma.rkey = key;
             }
+            #[cfg(test)]
+            Operation::Message => request.opcode = sys::ibv_wr_opcode::IBV_WR_SEND,
         }
         self.len += 1;
     }
