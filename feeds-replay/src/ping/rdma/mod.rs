@@ -19,8 +19,12 @@ use super::lanes::Side;
 pub(super) use rc::{echo_rc, ping_rc};
 pub(super) use ud::{echo_ud, ping_ud};
 
-/// How often the keepers turn, as in a publisher and a subscriber.
-const TURN: Duration = Duration::from_millis(1);
+/// How often the keepers turn while connecting.
+const CONNECTING_TURN: Duration = Duration::from_millis(1);
+/// How often they turn while pings go to and fro. They have nothing to mend, and share the cores with what is measured: at
+/// a millisecond, as in a publisher, whose keepers have a core to turn on, their system calls were a tenth of the time of
+/// an emulated core, and most of that of one that had to share its own with others.
+const TURN: Duration = Duration::from_millis(20);
 /// How long a send or write may go without a completion: a ping that is not answered is found out by itself.
 const DEADLINE_NS: u64 = 2_000_000_000;
 

@@ -9,7 +9,7 @@ use transport::rdma::{
     RcOffer, RcOptions, RcRingTx, RcRx, RcRxEvent, RcRxKeeper, RcRxOptions, RcToken, RcTxEvent, RcTxKeeper, RdmaError,
 };
 
-use super::{DEADLINE_NS, Keepers, TURN, echo_port, failed};
+use super::{CONNECTING_TURN, DEADLINE_NS, Keepers, echo_port, failed};
 use crate::ping::PingError;
 use crate::ping::lanes::{BACK, Echo, RING_LINES, Side, THERE, anonymous};
 use crate::ping::rally::Station;
@@ -82,7 +82,7 @@ impl Ends {
             if Instant::now() > until {
                 return Err(format!("no connection in both directions within {} s", 2 * CONNECT_LIMIT.as_secs()));
             }
-            std::thread::sleep(TURN);
+            std::thread::sleep(CONNECTING_TURN);
         }
         Ok(())
     }
