@@ -1,5 +1,6 @@
 //! The command `inspect`.
 
+use std::io::{self, ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -64,10 +65,11 @@ pub fn run(arguments: &InspectArguments, stop: &AtomicBool) -> Result<bool, Box<
         }
     })
     .map_err(|error: OpenError| Box::new(error))?;
-    if arguments.json {
-        println!("{}", inspection.json());
-    } else {
-        print!("{}", inspection.text());
+    let out = if arguments.json { format!("{}\n", inspection.json()) } else { inspection.text() };
+    match io::stdout().write_all(out.as_bytes()) {
+        // Whoever reads has seen enough: `inspect … | head`.
+        Err(cause) if cause.kind() == ErrorKind::BrokenPipe => {}
+        written => written?,
     }
     // The text has it already, in its first lines.
     if let Some(error) = inspection.error.as_ref().filter(|_| arguments.json) {
