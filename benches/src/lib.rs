@@ -11,7 +11,7 @@
 //! - [`subjects`]: what we do: the ring, the subscriber on top of it, the datagram lane.
 //! - [`flow`]: flat out: lines a second through the ring beside a bare copy, and messages a second through the pipeline.
 //! - [`machine`]: where it was measured, and what the machine took meanwhile; with fewer than two cores nothing is claimed.
-//! - [`report`]: all of it in words, validity first. [`day`]: a generated day in memory.
+//! - [`report`]: all of it in words, validity first. [`numbers`]: README's numbers. [`day`]: a generated day in memory.
 //!
 //! ```
 //! use benches::ratio::{Ratio, of_slices};
@@ -21,9 +21,10 @@
 //! assert_eq!(ratio.median, 1.5);
 //! ```
 //!
-//! The binaries are `hop` (latency ratios) and `flow` (throughput); criterion benches of the pieces are in `benches/`.
+//! The binaries are `hop` (latency ratios), `flow` (throughput) and `numbers` (which writes README.md's); criterion benches of
+//! the pieces are in `benches/`, and the crate `costs` counts their instructions.
 //!
-//! Left out: peers, and counts of instructions.
+//! Left out: peers.
 
 #![deny(unsafe_code)]
 
@@ -32,6 +33,7 @@ pub mod flow;
 pub mod handover;
 pub mod limits;
 pub mod machine;
+pub mod numbers;
 pub mod ratio;
 pub mod report;
 pub mod subjects;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use feeds_replay::book::command::BookArguments;
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
@@ -44,6 +44,8 @@ Examples:
       by RDMA from one port of this host to another: datagrams and writes into the subscriber's ring at once
   feeds-replay generate day.itch --messages 10000000 --symbols 500
       a day to try things on, for whoever has no capture
+  feeds-replay book 12302019.NASDAQ_ITCH50.gz --symbol AAPL --at 09:30:00
+      a book as it was at a moment
   feeds-replay ping --transport shm
       one update there and back at a time, to set beside perftest
 
@@ -69,6 +71,8 @@ enum Command {
     Book(BookArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
+    #[command(flatten)]
+    Manual(cli::Manual),
     /// What the processes of a run are started with.
     #[command(hide = true)]
     Role {
@@ -80,6 +84,11 @@ enum Command {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  feeds-replay demo
+  feeds-replay demo --seconds 60 --rate 200000 --symbols 500
+  feeds-replay demo --json | jq '.transports.shm.latency_from_intended_ns.p99'")]
 struct Demo {
     /// Seconds per transport.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -98,6 +107,16 @@ struct Demo {
 }
 
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  feeds-replay replay 12302019.NASDAQ_ITCH50.gz
+      as it was captured, over shared memory
+  feeds-replay replay day.itch --date 2019-12-30 --speed 10 --transport both
+      ten times as fast, over shared memory and then over UDP multicast
+  feeds-replay replay day.itch --date none --rate 100000 --limit-us 200
+      evenly spaced, with a stricter limit; times are times of day
+  feeds-replay replay day.itch --date none --speed max --json
+      flat out: throughput and losses, and no claim of latency")]
 struct Replay {
     /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
     file: PathBuf,
@@ -228,6 +247,9 @@ fn main() -> ExitCode {
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
         Command::Ping(arguments) => run_ping(&arguments),
+        Command::Manual(manual) => {
+            manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
+        }
         Command::Role { role, spec } => {
             return if feeds_replay::roles::run(&role, &spec) { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }

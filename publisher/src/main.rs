@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
@@ -71,6 +71,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Publish what a configuration says, until the feed ends or Ctrl-C.
+    #[command(after_help = "\
+Examples:
+  publisher run itch.toml
+  publisher run itch.toml --json | jq .sender_lag_ns      what became of it, for a program
+  publisher run itch.toml --epoch 7                       in an epoch of your choice; subscribers drop older ones")]
     Run {
         /// The TOML file.
         config: PathBuf,
@@ -82,6 +87,10 @@ enum Command {
         json: bool,
     },
     /// Check a configuration and say what it means, without publishing.
+    #[command(after_help = "\
+Examples:
+  publisher check-config itch.toml
+  publisher check-config itch.toml --json | jq .udp       the multicast group, for a program")]
     CheckConfig {
         /// The TOML file.
         config: PathBuf,
@@ -90,6 +99,11 @@ enum Command {
         json: bool,
     },
     /// Show the counters of a running publisher.
+    #[command(after_help = "\
+Examples:
+  publisher counters itch
+  publisher counters itch --lane 1                        the second publisher of the channel
+  watch -n 1 publisher counters itch                      as they change")]
     Counters {
         /// The channel's name.
         name: String,
@@ -101,17 +115,27 @@ enum Command {
         json: bool,
     },
     /// List this host's RDMA devices, and say which of RoCE v2, InfiniBand and iWARP it can run and what is missing.
+    #[command(after_help = "\
+Examples:
+  publisher devices
+  publisher devices --json                                for a program")]
     Devices {
         /// Print them as JSON.
         #[arg(long)]
         json: bool,
     },
     /// List the channels in this host's shared memory.
+    #[command(after_help = "\
+Examples:
+  publisher channels
+  publisher channels --json | jq -r '.[] | select(.state == \"alive\").name'      the names of those that are alive")]
     Channels {
         /// Print them as JSON.
         #[arg(long)]
         json: bool,
     },
+    #[command(flatten)]
+    Manual(cli::Manual),
 }
 
 fn main() -> ExitCode {
@@ -121,6 +145,7 @@ fn main() -> ExitCode {
         Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
         Command::Devices { json } => publisher::devices::command(json).map_err(Failure::from),
         Command::Channels { json } => channels(json),
+        Command::Manual(manual) => manual.print(Arguments::command(), &mut std::io::stdout()).map_err(Failure::from),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

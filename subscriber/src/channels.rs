@@ -9,6 +9,12 @@ use subscriber::Control;
 
 /// The options of `subscriber channels`.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  BOOKCAST_TOKEN=... subscriber channels 127.0.0.1:31000
+      the channels of that publisher, and how to get them
+  BOOKCAST_TOKEN=... subscriber channels 127.0.0.1:31000 --instruments --json
+      with every instrument, for a program")]
 pub(crate) struct Arguments {
     /// Where the publisher's [control] listens, such as 127.0.0.1:31000.
     address: SocketAddr,

@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod channels;
 mod watch;
@@ -31,12 +31,17 @@ enum Command {
     Channels(channels::Arguments),
     /// Show a channel's books, rate, losses and digests while they change.
     Watch(watch::Arguments),
+    #[command(flatten)]
+    Manual(cli::Manual),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Channels(arguments) => channels::run(arguments),
         Command::Watch(arguments) => watch::run(arguments),
+        Command::Manual(manual) => {
+            manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
+        }
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,

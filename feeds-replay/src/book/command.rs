@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use publisher::open::{FeedOptions, OpenError, open_feed};
 
 use super::diff::{Parting, diff};
 use super::{Moment, Walk, book_at, json, text};
-use crate::open::{OpenOptions, open};
 
 /// Levels a side that are shown where nobody says how many.
 const DEPTH: usize = 10;
@@ -48,6 +48,9 @@ pub struct BookArguments {
     /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the file's name.
     #[arg(long)]
     date: Option<String>,
+    /// Which MoldUDP64 session, where a packet capture has several. Left out: the first.
+    #[arg(long)]
+    session: Option<String>,
     /// Take a capture that is cut off for one that ends there.
     #[arg(long)]
     lenient: bool,
@@ -61,8 +64,12 @@ pub struct BookArguments {
 /// # Errors
 /// In words: what is wrong with the file, the symbol or the time.
 pub fn run(arguments: &BookArguments) -> Result<bool, Box<dyn std::error::Error>> {
-    let options = OpenOptions { date: arguments.date.clone(), lenient: arguments.lenient };
-    let walk = |path: &PathBuf| open(path, &options).map(|(feed, date)| Walk::new(feed, date));
+    let options = FeedOptions { lenient: arguments.lenient, session: arguments.session.clone(), preload: None };
+    let walk = |path: &PathBuf| -> Result<_, OpenError> {
+        let feed = open_feed(path, &options)?;
+        let date = feed.session_date(arguments.date.as_deref())?;
+        Ok(Walk::new(feed, date))
+    };
     if let Some([a, b]) = arguments.diff.as_deref() {
         let parting = diff(&mut walk(a)?, &mut walk(b)?, arguments.symbol.as_deref(), arguments.at)?;
         let names = [a, b].map(|path| path.display().to_string());
