@@ -133,7 +133,7 @@ stage tests 900 tests
 stage loom 420 loom
 stage costs 600 costs
 stage demo 420 demo
-stage vm 900 vm
+stage vm 1800 vm
 
 echo
 [ ${#failures[@]} = 0 ] || echo "failed: ${failures[*]}"

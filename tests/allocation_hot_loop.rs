@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use bookcast_tests::capture;
 use bookcast_tests::stream::BOOKS;
 use feeds_replay::generate::{GenerateOptions, generate};
 use protocol::arbiter::{Arbiter, ArbiterConfig};
@@ -14,7 +15,12 @@ use protocol::line::{Epoch, Line};
 use protocol::record::{ChannelId, Flags, Kind, Lane};
 use protocol::time::Nanos;
 use publisher::Pipeline;
+use publisher::capture::Container;
+use publisher::capture::window::Window;
 use publisher::date::SessionDate;
+use publisher::feed::FeedSource;
+use publisher::itch::mold::stream::Patience;
+use publisher::itch::mold::{MoldFeed, MoldOptions};
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 use publisher::pace::{Pace, Schedule};
 use publisher::publisher::{Publisher, PublisherConfig, Turn};
@@ -205,6 +211,60 @@ fn publisher_link_receiver_and_books_allocate_nothing_over_a_whole_day() {
     run_day(GenerateOptions { seed: 4, symbols: 20, messages: 100_000, ..GenerateOptions::default() }, true);
 }
 
+/// A day in datagrams on two lines, both of which lose some: what is held back and put in order costs no allocation.
+#[test]
+fn a_capture_of_two_lines_is_read_without_an_allocation() {
+    let options = GenerateOptions { seed: 8, symbols: 20, messages: 100_000, ..GenerateOptions::default() };
+    let mut bytes = Vec::new();
+    generate(&options, &mut bytes).expect("options within their limits");
+    let (mut frames, mut at, mut sequence, mut datagram) = (Vec::new(), 0, 1u64, 0u64);
+    while at < bytes.len() {
+        let (from, mut count) = (at, 0u16);
+        while at < bytes.len() && count < 12 {
+            at += 2 + usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+            count += 1;
+        }
+        let payload = [&capture::mold_header(capture::SESSION, sequence, count)[..], &bytes[from..at]].concat();
+        // B is four datagrams behind; each loses one in fifty, and one in a thousand is lost on both.
+        let time = 10 * datagram;
+        if datagram % 50 != 7 {
+            frames.push((time, capture::frame(capture::LINE_A, &payload)));
+        }
+        if datagram % 50 != 31 && datagram % 1_000 != 7 {
+            frames.push((time + 45, capture::frame(capture::LINE_B, &payload)));
+        }
+        sequence += u64::from(count);
+        datagram += 1;
+    }
+    frames.sort_by_key(|(time, _)| *time);
+    for (time, _) in &mut frames {
+        *time += capture::OPEN_NS;
+    }
+    let frames: Vec<(usize, capture::Captured)> = frames.into_iter().map(|frame| (0, frame)).collect();
+    let file = capture::pcapng(false, &[capture::NgInterface::NANOS], &frames);
+    let window = Window::new(&file[..], Path::new("two lines"), false);
+    let options = MoldOptions { patience: Patience { packets: 40, ns: 0 }, ..MoldOptions::default() };
+    let mut feed = MoldFeed::from_window(window, Some(Container::PcapNg), options);
+    let (mut messages, mut gaps) = (0u64, 0);
+    loop {
+        if messages == 1_000 {
+            counting::start();
+        }
+        let more = feed.next().expect("a sound capture").is_some();
+        while feed.poll_notice().is_some() {
+            gaps += 1;
+        }
+        if !more {
+            break;
+        }
+        messages += 1;
+    }
+    let calls = counting::stop();
+    let lost = (0..datagram).filter(|at| at % 1_000 == 7).count();
+    assert_eq!((gaps, messages), (lost, 100_000 - 12 * lost as u64));
+    assert_eq!(calls, 0, "calls of the allocator after message 1000 of {messages}");
+}
+
 #[test]
 fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
     let options = GenerateOptions { seed: 6, symbols: 20, messages: 100_000, ..GenerateOptions::default() };
@@ -215,7 +275,7 @@ fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
         RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 12).expect("memory for a small ring");
     let reader = ring.reader(StartAt::Oldest, 200_000);
     // One message each 10 us: as long as a turn of this test.
-    let schedule = Schedule { pace: Pace::Rate(100_000.0), start_ns: 1_000_000, first_ns: 0 };
+    let schedule = Schedule { pace: Pace::Rate(100_000.0), start_ns: 1_000_000, first_ns: 0, first_ordinal: 1 };
     let config = PublisherConfig { schedule, heartbeat_ns: 1_000_000 };
     let mut publisher = Publisher::new(pipeline(&bytes), ring, (), config);
     let engine = EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict };

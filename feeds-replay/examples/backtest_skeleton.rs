@@ -96,6 +96,7 @@ fn main() -> ExitCode {
 fn run(arguments: Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let options = BacktestOptions {
         date: arguments.date,
+        session: None,
         selection: Selection::symbols(&arguments.symbols),
         lenient: arguments.lenient,
         start: if arguments.natural { Start::Natural } else { Start::Strict },

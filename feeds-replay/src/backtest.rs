@@ -25,10 +25,11 @@ use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::Lane;
 use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
-use publisher::date::{DateError, SessionDate, session_date};
-use publisher::feed::FeedError;
-use publisher::input::{Input, InputError};
+use publisher::date::SessionDate;
+use publisher::feed::{FeedError, FeedSource};
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
+pub use publisher::open::OpenError;
+use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pipeline::{Pipeline, PipelineError};
 use subscriber::{Context, Engine, EngineConfig, Handler, Selection};
 
@@ -37,6 +38,8 @@ use subscriber::{Context, Engine, EngineConfig, Handler, Selection};
 pub struct BacktestOptions {
     /// The session's date, `YYYY-MM-DD` or `none`; left out: from the file's name.
     pub date: Option<String>,
+    /// Which MoldUDP64 session of a packet capture is wanted; left out: the first.
+    pub session: Option<String>,
     /// Which instruments are wanted.
     pub selection: Selection,
     /// Take a capture that is cut off for one that ends there.
@@ -47,45 +50,39 @@ pub struct BacktestOptions {
     pub books: BooksConfig,
 }
 
-/// Why a backtest cannot begin.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The file.
-    #[error(transparent)]
-    Input(#[from] InputError),
-    /// Its date.
-    #[error(transparent)]
-    Date(#[from] DateError),
-}
-
 /// A file, and a strategy's engine over it.
-pub struct Backtest<R = Input> {
-    pipeline: Pipeline<BinaryFile<R>, Normaliser>,
+pub struct Backtest<S = OpenFeed> {
+    pipeline: Pipeline<S, Normaliser>,
     engine: Engine,
     now: Nanos,
     joined: bool,
 }
 
-impl Backtest<Input> {
-    /// Opens an ITCH capture, plain or gzip.
+impl Backtest<OpenFeed> {
+    /// Opens an ITCH capture: BinaryFILE, or MoldUDP64 in pcap or pcapng; plain or gzip.
     ///
     /// # Errors
     /// [`OpenError`].
-    pub fn open(path: &Path, options: BacktestOptions) -> Result<Backtest<Input>, OpenError> {
-        let input = Input::open(path)?;
-        let date = session_date(options.date.as_deref(), None, path)?;
-        Ok(Backtest::over(BinaryFile::new(input, FramingOptions { lenient: options.lenient }), date, options))
+    pub fn open(path: &Path, options: BacktestOptions) -> Result<Backtest<OpenFeed>, OpenError> {
+        let feed_options =
+            FeedOptions { lenient: options.lenient, session: options.session.clone(), ..FeedOptions::default() };
+        let feed = open_feed(path, &feed_options)?;
+        let date = feed.session_date(options.date.as_deref())?;
+        Ok(Backtest::over(feed, date, options))
     }
 }
 
-impl<R: Read> Backtest<R> {
-    /// Over bytes from anywhere: for unit tests of a strategy.
-    pub fn from_reader(reader: R, date: SessionDate, options: BacktestOptions) -> Backtest<R> {
+impl<R: Read> Backtest<BinaryFile<R>> {
+    /// Over the bytes of a BinaryFILE from anywhere: for unit tests of a strategy.
+    pub fn from_reader(reader: R, date: SessionDate, options: BacktestOptions) -> Backtest<BinaryFile<R>> {
         let framing = FramingOptions { lenient: options.lenient };
         Backtest::over(BinaryFile::from_reader(reader, Path::new("(reader)"), framing), date, options)
     }
+}
 
-    fn over(source: BinaryFile<R>, date: SessionDate, options: BacktestOptions) -> Backtest<R> {
+impl<S: FeedSource> Backtest<S> {
+    /// Over any source of messages.
+    pub fn over(source: S, date: SessionDate, options: BacktestOptions) -> Backtest<S> {
         let venue = Normaliser::new(NormaliserOptions::default(), date);
         let config = ChannelConfig { books: options.books, start: options.start, ..ChannelConfig::default() };
         Backtest {
@@ -158,6 +155,6 @@ impl<R: Read> Backtest<R> {
 
     /// What was forgiven, if something was.
     pub fn warning(&self) -> Option<&FeedError> {
-        publisher::feed::FeedSource::warning(self.pipeline.source())
+        self.pipeline.source().warning()
     }
 }

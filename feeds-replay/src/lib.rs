@@ -1,7 +1,8 @@
 //! Replays feeds through the real publisher and the real subscriber, and measures what reaches a strategy.
 //!
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
-//! - [`open`], [`book`]: a capture opened, and what its books looked like at a moment.
+//! - [`inspect`](mod@inspect): what is in a capture, and what is off in it.
+//! - [`book`]: what a book looked like at a moment, and where two captures' books part.
 //! - [`backtest`]: a strategy on a file, without a publisher.
 //! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
@@ -15,8 +16,8 @@
 pub mod backtest;
 pub mod book;
 pub mod generate;
+pub mod inspect;
 pub mod measure;
-pub mod open;
 pub mod ping;
 pub mod report;
 pub mod roles;

@@ -13,13 +13,13 @@ use std::time::Duration;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use feeds_replay::book::command::BookArguments;
 use feeds_replay::generate::command::GenerateArguments;
+use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
-use publisher::date::session_date;
-use publisher::input::Input;
+use publisher::open::{FeedOptions, open_feed};
 use publisher::pace::Pace;
 use transport::clock::Clock;
 
@@ -38,6 +38,8 @@ Examples:
       at 100,000 messages a second; the date is in the file's name
   feeds-replay replay 12302019.NASDAQ_ITCH50.gz --speed max
       flat out
+  feeds-replay inspect 12302019.NASDAQ_ITCH50.gz
+      what is in a capture, and what is off in it
   feeds-replay replay day.itch --transport rdma --address 10.0.0.1 --peer-address 10.0.0.2
       by RDMA from one port of this host to another: datagrams and writes into the subscriber's ring at once
   feeds-replay generate day.itch --messages 10000000 --symbols 500
@@ -61,6 +63,8 @@ enum Command {
     Demo(Demo),
     /// Replay a capture.
     Replay(Replay),
+    /// Say what is in a capture, and what is off in it.
+    Inspect(InspectArguments),
     /// Write a generated market day as an ITCH capture.
     Generate(GenerateArguments),
     /// Show a book as it was at a moment, or where two captures' books part.
@@ -114,8 +118,11 @@ Examples:
   feeds-replay replay day.itch --date none --speed max --json
       flat out: throughput and losses, and no claim of latency")]
 struct Replay {
-    /// The capture: ITCH 5.0 in BinaryFILE framing, plain or gzip.
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
     file: PathBuf,
+    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
+    #[arg(long)]
+    session: Option<String>,
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
@@ -127,7 +134,7 @@ struct Replay {
     /// Evenly spaced, that many messages a second.
     #[arg(long)]
     rate: Option<f64>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the file's name.
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
     #[arg(long)]
     date: Option<String>,
     /// Take a capture that is cut off for one that ends there.
@@ -234,6 +241,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
+        Command::Inspect(inspect) => stop_flag().and_then(|stop| inspect_command::run(&inspect, &stop)),
         Command::Generate(generate) => {
             stop_flag().and_then(|stop| feeds_replay::generate::command::run(&generate, &stop).map(|()| true))
         }
@@ -286,12 +294,13 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     .checked()?;
     let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
-    drop(Input::open(&replay.file)?);
-    session_date(replay.date.as_deref(), None, &replay.file)?;
+    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), preload: None };
+    open_feed(&replay.file, &options)?.session_date(replay.date.as_deref())?;
     let bytes = std::fs::metadata(&replay.file)?.len();
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {
         path: replay.file,
+        session: replay.session,
         date: replay.date,
         lenient: replay.lenient,
         natural: replay.natural,

@@ -115,7 +115,7 @@ pub fn run(
     let mut subscriber = Process::start("subscriber", &told)?;
     let subscribed = subscriber.hear_ready(stop)?;
     watcher.on_ready(spec, published.pid, subscribed.pid);
-    let start = Start { schedule: roles::schedule(spec, clock.now().plus(LEAD_NS).0, published.first_ns) };
+    let start = Start { schedule: roles::schedule(spec, clock.now().plus(LEAD_NS).0, &published) };
     subscriber.say(&start)?;
     publisher.say(&start)?;
 

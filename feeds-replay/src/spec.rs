@@ -61,8 +61,10 @@ pub enum Feed {
     },
     /// An ITCH capture.
     File {
-        /// BinaryFILE, plain or gzip.
+        /// BinaryFILE, or MoldUDP64 in pcap or pcapng; plain or gzip.
         path: PathBuf,
+        /// Which MoldUDP64 session to follow; left out: the first.
+        session: Option<String>,
         /// The session's date, `YYYY-MM-DD` or `none`.
         date: Option<String>,
         /// Take a capture that is cut off for one that ends there.
@@ -134,6 +136,8 @@ pub struct Ready {
     pub pid: u32,
     /// The first message's own time, ns (the publisher's answer only).
     pub first_ns: u64,
+    /// The first message's number in the venue's stream (the publisher's answer only).
+    pub first_ordinal: u64,
     /// What the feed's date is, in words (the publisher's answer only).
     pub date: String,
     /// Its control channel, if it has one (the publisher's answer only).

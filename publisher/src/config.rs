@@ -70,6 +70,8 @@ pub struct FeedSection {
     /// Carry market participant positions too.
     #[serde(default)]
     pub full: bool,
+    /// Which MoldUDP64 session to follow, where a packet capture has several side by side; left out: the first.
+    pub session: Option<String>,
     /// The market, by its identifier code: `XNAS`, `XBOS` or `XPSX`.
     #[serde(default = "nasdaq")]
     pub market: String,
@@ -209,6 +211,8 @@ pub struct RunSection {
     pub digest_every: u32,
     /// Where the channel's epoch is kept.
     pub state_dir: PathBuf,
+    /// From the publisher's start to the first line, ms: time for subscribers to find it.
+    pub lead_ms: u64,
     /// How long the end of the stream is announced before the ring goes away, ms.
     pub linger_ms: u64,
 }
@@ -221,6 +225,7 @@ impl Default for RunSection {
             heartbeat_ms: 10,
             digest_every: 64,
             state_dir: PathBuf::from("/var/tmp/bookcast"),
+            lead_ms: 200,
             linger_ms: 1000,
         }
     }
@@ -383,6 +388,9 @@ impl Config {
         }
         if self.run.heartbeat_ms == 0 || self.run.heartbeat_ms > 1000 {
             return bad("run.heartbeat_ms", format!("{} is not within 1 to 1000", self.run.heartbeat_ms));
+        }
+        if self.run.lead_ms > 600_000 {
+            return bad("run.lead_ms", format!("{} is more than ten minutes", self.run.lead_ms));
         }
         if self.run.linger_ms > 600_000 {
             return bad("run.linger_ms", format!("{} is more than ten minutes", self.run.linger_ms));

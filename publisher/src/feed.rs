@@ -3,8 +3,8 @@
 //! A [`FeedSource`] cuts a venue's own framing into messages and knows nothing of what they say. Everything in front of a
 //! fault has been delivered before the fault is reported, and the report names file, offset and what to do.
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use protocol::time::Nanos;
@@ -32,10 +32,47 @@ pub trait FeedSource {
     /// same error.
     fn next(&mut self) -> Result<Option<Message<'_>>, FeedError>;
 
+    /// What else became of the stream, in order. Asked after each call of [`FeedSource::next`], whatever that returned,
+    /// until there is nothing more: notices stand *in front of* the message that was returned (or of the end, or of the
+    /// error).
+    #[inline]
+    fn poll_notice(&mut self) -> Option<Notice> {
+        None
+    }
+
     /// What was forgiven, if something was: a truncated end that a lenient source took for the end.
     fn warning(&self) -> Option<&FeedError> {
         None
     }
+
+    /// What whoever publishes or replays the feed ought to know of it, a line each: what was missing, dropped or left out
+    /// so far.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Something that a source says of its stream between two messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// Messages are lost for good.
+    Gap(Missing),
+    /// Another session begins; its sequence counts from 1 again. What follows has nothing to do with what was before.
+    Session {
+        /// When the packet that showed it was captured, where the capture says so.
+        capture: Option<Nanos>,
+    },
+}
+
+/// Venue messages that are lost for good.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Missing {
+    /// The first one's number in the venue's stream.
+    pub first: u64,
+    /// How many, at least 1.
+    pub count: u64,
+    /// When the packet that showed it was captured, where the capture says so.
+    pub capture: Option<Nanos>,
 }
 
 /// Why a feed cannot go on.
@@ -101,6 +138,49 @@ pub enum FeedError {
         /// The decompressor's words.
         source: Arc<io::Error>,
     },
+    /// A packet capture ends inside a record.
+    #[error(
+        "{}: the capture is cut off at offset {offset}, inside the record of packet {packet}: it takes {needed} bytes or \
+         more and {present} are there; everything before it was delivered. Fetch the file again, or accept the early end \
+         with --lenient", path.display()
+    )]
+    CaptureCut {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins, in the uncompressed stream.
+        offset: u64,
+        /// The packet's number, from 1; 0 in the file's own header.
+        packet: u64,
+        /// Bytes that it takes, as far as it can be told.
+        needed: u64,
+        /// Bytes that are there.
+        present: u64,
+    },
+    /// A packet capture contradicts itself.
+    #[error(
+        "{}: the capture is damaged at offset {offset}, in the record of packet {packet}: {what}; everything before it was \
+         delivered, and nothing can be found after it. Fetch the file again", path.display()
+    )]
+    CaptureDamaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins, in the uncompressed stream.
+        offset: u64,
+        /// The packet's number, from 1; 0 in the file's own header.
+        packet: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// A packet capture without the feed that is asked for.
+    #[error("{}: there is no MoldUDP64 feed{} in it, and no other is read from packet captures: {found}", path.display(), session.as_deref().map_or(String::new(), |name| format!(" of session {name}")))]
+    NoFeed {
+        /// The file.
+        path: PathBuf,
+        /// The session that was asked for, if one was.
+        session: Option<String>,
+        /// What there is instead, and what to do.
+        found: String,
+    },
     /// Reading failed.
     #[error("{}: reading failed at offset {offset} ({source}); check the device that holds it", path.display())]
     Io {
@@ -121,13 +201,27 @@ impl FeedError {
             | FeedError::ZeroLength { offset, .. }
             | FeedError::GzipEndsEarly { offset, .. }
             | FeedError::GzipDamaged { offset, .. }
+            | FeedError::CaptureCut { offset, .. }
+            | FeedError::CaptureDamaged { offset, .. }
             | FeedError::Io { offset, .. } => *offset,
-            FeedError::Empty { .. } => 0,
+            FeedError::Empty { .. } | FeedError::NoFeed { .. } => 0,
+        }
+    }
+
+    /// What `cause`, met after `offset` bytes of the uncompressed stream, means; `gzip` says that they came out of gzip.
+    pub fn of_read(path: &Path, gzip: bool, offset: u64, cause: Arc<io::Error>) -> FeedError {
+        let path = path.to_owned();
+        match cause.kind() {
+            ErrorKind::UnexpectedEof if gzip => FeedError::GzipEndsEarly { path, offset },
+            ErrorKind::InvalidInput | ErrorKind::InvalidData if gzip => {
+                FeedError::GzipDamaged { path, offset, source: cause }
+            }
+            _ => FeedError::Io { path, offset, source: cause },
         }
     }
 
     /// Whether it is an early end, which a lenient source takes for the end.
     pub fn is_early_end(&self) -> bool {
-        matches!(self, FeedError::Truncated { .. } | FeedError::GzipEndsEarly { .. })
+        matches!(self, FeedError::Truncated { .. } | FeedError::GzipEndsEarly { .. } | FeedError::CaptureCut { .. })
     }
 }

@@ -103,6 +103,16 @@ enum Reader {
     Memory(Cursor<Vec<u8>>),
 }
 
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Reader::Plain(reader) => reader.read(buffer),
+            Reader::Gzip(reader) => reader.read(buffer),
+            Reader::Memory(reader) => reader.read(buffer),
+        }
+    }
+}
+
 /// An open capture: the uncompressed bytes, by [`Read`].
 ///
 /// Reads are passed on unbuffered (for gzip, from a buffer of 256 KiB of compressed bytes): ask for large pieces. A gzip
@@ -111,6 +121,11 @@ enum Reader {
 pub struct Input {
     path: PathBuf,
     reader: Reader,
+    /// What was looked at and is not read yet, from `peeked_at` on.
+    peeked: Vec<u8>,
+    peeked_at: usize,
+    /// What stopped the look, for the read that comes there.
+    deferred: Option<io::Error>,
 }
 
 impl fmt::Debug for Input {
@@ -120,6 +135,28 @@ impl fmt::Debug for Input {
 }
 
 impl Input {
+    fn new(path: &Path, reader: Reader) -> Input {
+        Input { path: path.to_owned(), reader, peeked: Vec::new(), peeked_at: 0, deferred: None }
+    }
+
+    /// The next `len` bytes, or as many as there are, without reading past them.
+    pub fn peek(&mut self, len: usize) -> &[u8] {
+        while self.peeked.len() - self.peeked_at < len && self.deferred.is_none() {
+            let have = self.peeked.len();
+            self.peeked.resize(self.peeked_at + len, 0);
+            let outcome = self.reader.read(&mut self.peeked[have..]);
+            self.peeked.truncate(have + *outcome.as_ref().unwrap_or(&0));
+            match outcome {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) => self.deferred = Some(cause),
+            }
+        }
+        let there = &self.peeked[self.peeked_at..];
+        &there[..there.len().min(len)]
+    }
+
     /// Opens `path`.
     ///
     /// # Errors
@@ -147,7 +184,7 @@ impl Input {
         } else {
             Reader::Plain(whole)
         };
-        Ok(Input { path: path.to_owned(), reader })
+        Ok(Input::new(path, reader))
     }
 
     /// Opens `path` and reads all of it into memory, uncompressed, if that is at most `limit` bytes: a publishing loop over
@@ -160,7 +197,7 @@ impl Input {
         let mut bytes = Vec::new();
         let whole = Input::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes).is_ok();
         if whole && bytes.len() as u64 <= limit {
-            return Ok(Input { path: path.to_owned(), reader: Reader::Memory(Cursor::new(bytes)) });
+            return Ok(Input::new(path, Reader::Memory(Cursor::new(bytes))));
         }
         drop(bytes);
         Input::open(path)
@@ -184,10 +221,15 @@ impl Input {
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match &mut self.reader {
-            Reader::Plain(reader) => reader.read(buffer),
-            Reader::Gzip(reader) => reader.read(buffer),
-            Reader::Memory(reader) => reader.read(buffer),
+        if self.peeked_at < self.peeked.len() {
+            let n = buffer.len().min(self.peeked.len() - self.peeked_at);
+            buffer[..n].copy_from_slice(&self.peeked[self.peeked_at..self.peeked_at + n]);
+            self.peeked_at += n;
+            return Ok(n);
+        }
+        match self.deferred.take() {
+            Some(cause) => Err(cause),
+            None => self.reader.read(buffer),
         }
     }
 }
@@ -252,6 +294,24 @@ mod tests {
         let mut input = Input::preload(file.path(), u64::MAX).expect("opens");
         assert!(!input.is_preloaded());
         assert!(input.read_to_end(&mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn a_look_at_the_beginning_takes_nothing_away() {
+        let bytes = noise(1000);
+        let cut = &gzip(&bytes)[..300];
+        for (stored, whole) in [(bytes.clone(), true), (gzip(&bytes), true), (cut.to_vec(), false)] {
+            let file = file(&stored);
+            let mut input = Input::open(file.path()).expect("opens");
+            assert_eq!(input.peek(7), &bytes[..7]);
+            assert_eq!(input.peek(64), &bytes[..64]);
+            assert_eq!(input.peek(2), &bytes[..2]);
+            let looked = input.peek(5000).to_vec();
+            assert!(bytes.starts_with(&looked) && looked.len() > 200, "{} bytes", looked.len());
+            let mut read = Vec::new();
+            let outcome = input.read_to_end(&mut read);
+            assert_eq!((outcome.is_ok(), read), (whole, looked));
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //!             messages      records  lines, digests    shared memory  UDP, …
 //! ```
 //!
-//! - [`feed`], [`input`], [`date`]: messages out of captures, and the dates that feeds leave out.
+//! - [`open`]: any file that holds a feed, by its content. [`feed`] is what comes out of it, [`input`] and [`capture`] are
+//!   how files and packet captures are read, and [`date`] is what feeds leave out.
 //! - [`itch`]: Nasdaq TotalView-ITCH 5.0. Each venue is one folder that implements [`venue::Venue`].
 //! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
@@ -19,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod capture;
 pub mod config;
 pub mod date;
 pub mod devices;
@@ -27,6 +29,7 @@ pub mod epoch;
 pub mod feed;
 pub mod input;
 pub mod itch;
+pub mod open;
 pub mod pace;
 pub mod pin;
 pub mod pipeline;

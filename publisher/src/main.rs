@@ -17,8 +17,10 @@ use publisher::admission::{Admission, Rings};
 use publisher::config::{Config, RdmaSection, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
-use publisher::input::{Input, PRELOAD_BYTES};
-use publisher::itch::{BinaryFile, FramingOptions, Market, Normaliser, NormaliserOptions};
+use publisher::feed::FeedSource;
+use publisher::input::PRELOAD_BYTES;
+use publisher::itch::{Market, Normaliser, NormaliserOptions};
+use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
@@ -158,7 +160,7 @@ fn main() -> ExitCode {
 const HEDGE_NS: u64 = 200_000;
 
 type Failure = Box<dyn std::error::Error>;
-type ItchPipeline = Pipeline<BinaryFile<Input>, Normaliser>;
+type ItchPipeline = Pipeline<OpenFeed, Normaliser>;
 
 fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
@@ -166,8 +168,8 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    drop(Input::open(&config.feed.path)?);
-    let date = session_date(config.feed.date.as_deref(), None, &config.feed.path)?;
+    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let date = open_feed(&config.feed.path, &options)?.session_date(config.feed.date.as_deref())?;
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
         udp.options().check()?;
@@ -181,11 +183,10 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         Some(epoch) => epoch,
         None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
     };
-    let input = Input::preload(&config.feed.path, PRELOAD_BYTES)?;
-    if !input.is_preloaded() {
+    let source = open_feed(&config.feed.path, &FeedOptions { preload: Some(PRELOAD_BYTES), ..options })?;
+    if !source.is_preloaded() {
         eprintln!("note: the capture is read while it is published; its reads will show as sender lag");
     }
-    let source = BinaryFile::new(input, FramingOptions { lenient: config.feed.lenient });
     let market = Market::from_venue(&config.feed.market).ok_or("the market was checked with the configuration")?;
     let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);
     let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
@@ -220,8 +221,9 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     let schedule = Schedule {
         pace: config.feed.pace,
         // Time for subscribers that wait for this publisher to find it before the first line.
-        start_ns: clock.now().plus(200_000_000).0,
+        start_ns: clock.now().plus(config.run.lead_ms * 1_000_000).0,
         first_ns: first.map_or(0, |due| due.time.0),
+        first_ordinal: pipeline.first_ordinal(),
     };
     let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };
     let udp = config.udp.as_ref().map(|udp| UdpTx::open(&udp.options(), &ring)).transpose()?;
@@ -357,6 +359,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
                 "sender_lag_ns": {"p50": lag(0.5), "p99": lag(0.99), "p999": lag(0.999), "max": stats.lag.max(), "count": stats.lag.len()},
                 "stopped": matches!(outcome, Ok(Ending::Stopped)),
                 "error": outcome.as_ref().err().map(ToString::to_string),
+                "venue_missing": publisher.pipeline().source().mold_stats().map(|stats| stats.followed_missing()),
             })
         );
     } else {
@@ -382,6 +385,9 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
                 println!("  type '{}': {count} messages", message_type.escape_ascii());
             }
         }
+        for line in publisher.pipeline().source().remarks() {
+            println!("{line}");
+        }
         if publisher.lanes().lines_unsent() > 0 {
             println!(
                 "{} lines were not taken by a lane: its subscribers were told of them as gaps",
@@ -399,7 +405,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
             );
         }
     }
-    if let Some(warning) = publisher::feed::FeedSource::warning(publisher.pipeline().source()) {
+    if let Some(warning) = publisher.pipeline().source().warning() {
         eprintln!("publisher: taken for the end, as asked: {warning}");
     }
     outcome.map(|_| ()).map_err(Into::into)
@@ -435,11 +441,15 @@ fn rdma_in_words(rdma: &RdmaSection) -> String {
 
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let feed = match Input::open(&config.feed.path) {
-        Ok(input) => Ok(if input.is_gzip() { "gzip" } else { "plain" }),
-        Err(error) => Err(error.to_string()),
+    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let (feed, date) = match open_feed(&config.feed.path, &options) {
+        Ok(feed) => {
+            let date = feed.session_date(config.feed.date.as_deref());
+            (Ok(format!("{}{}", feed.container(), if feed.is_gzip() { " in gzip" } else { "" })), date)
+        }
+        Err(error) => (Err(error.to_string()), session_date(config.feed.date.as_deref(), None, &config.feed.path)),
     };
-    let date = session_date(config.feed.date.as_deref(), None, &config.feed.path).map(|date| date.to_string());
+    let date = date.map(|date| date.to_string());
     let date = date.map_err(|error| error.to_string());
     let udp = config.udp.as_ref().map_or(Ok(()), |udp| udp.options().check().map_err(|error| error.to_string()));
     #[cfg(feature = "rdma")]
@@ -467,7 +477,8 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     } else {
         println!("{}: understood; every key is known and every value in range", path.display());
         println!("  channel   '{}', number {}, lane {}", config.channel.name, config.channel.id, config.channel.lane);
-        println!("  feed      {}, {}", config.feed.path.display(), config.feed.pace);
+        let kind = feed.as_ref().map_or(String::new(), |kind| format!(" ({kind})"));
+        println!("  feed      {}{kind}, {}", config.feed.path.display(), config.feed.pace);
         println!("  ring      {} lines, {megabytes} MiB", config.ring.lines);
         match &config.udp {
             Some(udp) => println!(

@@ -63,6 +63,13 @@ pub struct Schedule {
     pub start_ns: u64,
     /// The first message's own time, ns since 1970 (or since midnight, for a feed without a date).
     pub first_ns: u64,
+    /// The first message's number in the venue's stream: 1 in a file without a sequence of its own.
+    #[serde(default = "one")]
+    pub first_ordinal: u64,
+}
+
+fn one() -> u64 {
+    1
 }
 
 impl Schedule {
@@ -83,10 +90,12 @@ impl Schedule {
     }
 
     /// The intended time of the message that `record` came from: its time is the record's capture time, its index the
-    /// venue sequence (which must count from 1 and stay below 2^32, as the frames of a file do).
+    /// venue sequence, counted from the first message's (and less than 2^31 beyond it). A stream that goes on in another
+    /// session counts from 1 again: with [`Pace::Rate`] whatever is not beyond the first message is due at once.
     #[inline]
     pub fn intended_of(&self, record: &Record) -> Option<Nanos> {
-        self.intended(u64::from(record.venue_seq.get().wrapping_sub(1)), record.capture_time())
+        let index = record.venue_seq.get().wrapping_sub(self.first_ordinal as u32);
+        self.intended((index as i32).max(0) as u64, record.capture_time())
     }
 }
 
@@ -97,7 +106,7 @@ mod tests {
     #[test]
     fn a_million_packets_a_microsecond_apart_do_not_drift() {
         for (pace, step) in [(Pace::Speed(1.0), 1000), (Pace::Speed(0.5), 2000), (Pace::Rate(1e6), 1000)] {
-            let schedule = Schedule { pace, start_ns: 5_000, first_ns: 34_200_000_000_000 };
+            let schedule = Schedule { pace, start_ns: 5_000, first_ns: 34_200_000_000_000, first_ordinal: 1 };
             for index in [0u64, 1, 2, 999_999, 1_000_000] {
                 let time = Nanos(schedule.first_ns + index * 1000);
                 assert_eq!(schedule.intended(index, time), Some(Nanos(5_000 + index * step)), "{pace:?} {index}");
@@ -107,14 +116,14 @@ mod tests {
 
     #[test]
     fn ten_minutes_at_an_odd_rate_end_where_arithmetic_says() {
-        let schedule = Schedule { pace: Pace::Rate(123_456.0), start_ns: 0, first_ns: 0 };
+        let schedule = Schedule { pace: Pace::Rate(123_456.0), start_ns: 0, first_ns: 0, first_ordinal: 1 };
         let index = 600 * 123_456;
         assert_eq!(schedule.intended(index, Nanos(0)), Some(Nanos(600_000_000_000)));
     }
 
     #[test]
     fn tiny_speeds_scale_rightly_or_are_refused() {
-        let schedule = Schedule { pace: Pace::Speed(0.001), start_ns: 0, first_ns: 0 };
+        let schedule = Schedule { pace: Pace::Speed(0.001), start_ns: 0, first_ns: 0, first_ordinal: 1 };
         assert_eq!(schedule.intended(1, Nanos(1_000)), Some(Nanos(1_000_000)));
         for bad in [0.0, -1.0, 1e-9, f64::NAN, f64::INFINITY, 1e12] {
             assert!(Pace::Speed(bad).checked().is_err() && Pace::Rate(bad).checked().is_err(), "{bad}");
@@ -124,7 +133,7 @@ mod tests {
 
     #[test]
     fn flat_out_has_no_intended_time() {
-        let schedule = Schedule { pace: Pace::Max, start_ns: 0, first_ns: 0 };
+        let schedule = Schedule { pace: Pace::Max, start_ns: 0, first_ns: 0, first_ordinal: 1 };
         assert_eq!(schedule.intended(7, Nanos(7)), None);
     }
 }

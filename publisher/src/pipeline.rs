@@ -4,13 +4,15 @@
 //! taken one by one: [`Pipeline::peek`] shows when the next is due, [`Pipeline::step`] turns it into lines. A publisher takes
 //! the step in two halves, so that the lines are on their way before its own books are brought up to date.
 
+use std::collections::VecDeque;
+
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line};
 use protocol::record::Record;
 use protocol::sequencer::Exhausted;
 use protocol::time::Nanos;
 
-use crate::feed::{FeedError, FeedSource, Message};
+use crate::feed::{FeedError, FeedSource, Message, Notice};
 use crate::venue::Venue;
 
 /// The most records one venue message becomes without an allocation.
@@ -32,7 +34,8 @@ pub enum PipelineError {
 /// The next message, as [`Pipeline::peek`] shows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Due {
-    /// Messages before it.
+    /// Its place in the venue's own count, the first message's being 0: messages that are missing are counted too, so that
+    /// whoever sees the records can tell it from their venue sequence.
     pub index: u64,
     /// Its own time. A message without a readable time has that of the one before it.
     pub time: Nanos,
@@ -49,8 +52,15 @@ pub struct Pipeline<S, V> {
     held_ordinal: u64,
     held_offset: u64,
     held_capture: Option<Nanos>,
+    /// A message is held.
+    holds: bool,
+    /// What the source said in front of it; to be published first.
+    notices: VecDeque<Notice>,
     due: Option<Due>,
+    /// The first message's number.
+    first_ordinal: Option<u64>,
     taken: u64,
+    steps: u64,
     /// The message published last is not in the books yet.
     unsettled: bool,
     last_time: Nanos,
@@ -68,8 +78,12 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
             held_ordinal: 0,
             held_offset: 0,
             held_capture: None,
+            holds: false,
+            notices: VecDeque::with_capacity(8),
             due: None,
+            first_ordinal: None,
             taken: 0,
+            steps: 0,
             unsettled: false,
             last_time: Nanos::ZERO,
         }
@@ -82,16 +96,57 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
     #[inline]
     pub fn peek(&mut self) -> Result<Option<Due>, FeedError> {
         if self.due.is_none() {
-            let Some(message) = self.source.next()? else { return Ok(None) };
-            self.held.clear();
-            self.held.extend_from_slice(message.bytes);
-            self.held_ordinal = message.ordinal;
-            self.held_offset = message.offset;
-            self.held_capture = message.capture;
-            self.last_time = self.venue.time(&message).unwrap_or(self.last_time);
-            self.due = Some(Due { index: self.taken, time: self.last_time });
+            self.look_ahead()?;
         }
         Ok(self.due)
+    }
+
+    #[inline]
+    fn look_ahead(&mut self) -> Result<(), FeedError> {
+        if !self.holds {
+            let outcome = match self.source.next() {
+                Ok(Some(message)) => {
+                    self.held.clear();
+                    self.held.extend_from_slice(message.bytes);
+                    self.held_ordinal = message.ordinal;
+                    self.held_offset = message.offset;
+                    self.held_capture = message.capture;
+                    self.holds = true;
+                    Ok(())
+                }
+                Ok(None) => Ok(()),
+                Err(error) => Err(error),
+            };
+            while let Some(notice) = self.source.poll_notice() {
+                self.notices.push_back(notice);
+            }
+            if self.notices.is_empty() {
+                outcome?;
+            }
+        }
+        if let Some(notice) = self.notices.front() {
+            let (ordinal, capture) = match notice {
+                Notice::Gap(missing) => (missing.first + missing.count - 1, missing.capture),
+                Notice::Session { capture } => (1, *capture),
+            };
+            self.last_time = capture.unwrap_or(self.last_time);
+            self.due = Some(self.due_at(ordinal));
+        } else if self.holds {
+            let message = Message {
+                ordinal: self.held_ordinal,
+                offset: self.held_offset,
+                capture: self.held_capture,
+                bytes: &self.held,
+            };
+            self.last_time = self.venue.time(&message).unwrap_or(self.last_time);
+            self.due = Some(self.due_at(self.held_ordinal));
+        }
+        Ok(())
+    }
+
+    fn due_at(&mut self, ordinal: u64) -> Due {
+        let first = *self.first_ordinal.get_or_insert(ordinal);
+        Due { index: ordinal.saturating_sub(first), time: self.last_time }
     }
 
     /// Takes the next message and hands its lines, sealed at `now`, to `out`; then settles it. Returns false at the end of
@@ -119,6 +174,18 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
         }
         self.settle(now, out)?;
         self.due = None;
+        self.steps += 1;
+        self.unsettled = true;
+        self.records.clear();
+        if let Some(notice) = self.notices.pop_front() {
+            let records = &mut self.records;
+            self.venue.notice(&notice, &mut |record| records.push(record));
+            for record in &self.records {
+                self.channel.push(record, now, out)?;
+            }
+            return Ok(true);
+        }
+        self.holds = false;
         self.taken += 1;
         let message = Message {
             ordinal: self.held_ordinal,
@@ -126,10 +193,8 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
             capture: self.held_capture,
             bytes: &self.held,
         };
-        self.records.clear();
         let records = &mut self.records;
         self.venue.normalise(&message, self.channel.books(), &mut |record| records.push(record));
-        self.unsettled = true;
         for record in &self.records {
             self.channel.push(record, now, out)?;
         }
@@ -151,6 +216,21 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
     /// Messages taken so far.
     pub fn messages(&self) -> u64 {
         self.taken
+    }
+
+    /// Steps taken so far: messages, and what the source said between them.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The first message's number in the venue's stream; 1 before it is known.
+    pub fn first_ordinal(&self) -> u64 {
+        self.first_ordinal.unwrap_or(1)
+    }
+
+    /// The message taken last: its number, and where its framing begins.
+    pub fn last_taken(&self) -> (u64, u64) {
+        (self.held_ordinal, self.held_offset)
     }
 
     /// The sending half: sequence, books, digests.

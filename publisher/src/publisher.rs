@@ -163,11 +163,11 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
         if now.0 < self.config.schedule.start_ns {
             return Ok(0);
         }
-        let before = self.pipeline.messages();
+        let (steps, messages) = (self.pipeline.steps(), self.pipeline.messages());
         let outcome = self.take_batch(now);
-        let work = (self.pipeline.messages() - before) as usize;
+        let work = (self.pipeline.steps() - steps) as usize;
         if work > 0 {
-            self.stats.messages += work as u64;
+            self.stats.messages += self.pipeline.messages() - messages;
             self.stats.first.get_or_insert(now);
             self.stats.last = now;
         }

@@ -4,7 +4,7 @@ use protocol::book::OrderLookup;
 use protocol::record::Record;
 use protocol::time::Nanos;
 
-use crate::feed::Message;
+use crate::feed::{Message, Notice};
 use crate::itch;
 
 /// Turns the messages of one kind of feed into records.
@@ -12,6 +12,10 @@ pub trait Venue {
     /// Turns one message into its records, in order, LAST on the last of each event. `orders` is the book that the records
     /// are applied to. A message that is refused or not carried is counted by the venue and gives no record.
     fn normalise(&mut self, message: &Message<'_>, orders: &impl OrderLookup, out: &mut impl FnMut(Record));
+
+    /// Turns what a source says between two messages into its records, LAST on the last of each event. What is said of the
+    /// whole stream goes to the channel.
+    fn notice(&mut self, notice: &Notice, out: &mut impl FnMut(Record));
 
     /// When the message was captured or, where nobody says, made. `None` for one that has no time that can be read.
     fn time(&self, message: &Message<'_>) -> Option<Nanos>;
@@ -22,6 +26,10 @@ impl Venue for itch::Normaliser {
     fn normalise(&mut self, message: &Message<'_>, orders: &impl OrderLookup, out: &mut impl FnMut(Record)) {
         // A refused message is in the normaliser's counters, by type; the next one is sound.
         let _ = itch::Normaliser::normalise(self, message, orders, out);
+    }
+
+    fn notice(&mut self, notice: &Notice, out: &mut impl FnMut(Record)) {
+        itch::Normaliser::notice(self, notice, out);
     }
 
     #[inline]

@@ -16,12 +16,13 @@ use publisher::input::Input;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions, decode};
 
 /// The folder of captures, or a line that says that it is not there.
-fn captures() -> Option<PathBuf> {
+fn captures(test: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/itch");
     if path.is_dir() {
         return Some(path);
     }
-    println!("skipped: no captures at {}", path.display());
+    println!("SKIPPED data test: {test}");
+    eprintln!("skipped: {} is not there", path.display());
     None
 }
 
@@ -40,7 +41,7 @@ fn open(path: &Path) -> BinaryFile {
 
 #[test]
 fn captures_have_the_messages_that_an_independent_count_found() {
-    let Some(folder) = captures() else { return };
+    let Some(folder) = captures("captures_have_the_messages_that_an_independent_count_found") else { return };
     for (name, messages, bytes, by_type) in COUNTS {
         let mut source = open(&folder.join(name));
         let mut counts = BTreeMap::<char, u64>::new();
@@ -116,7 +117,7 @@ fn normalised(path: &Path, date: Option<&str>) -> (BTreeMap<u8, u64>, Normaliser
 
 #[test]
 fn a_whole_day_gives_the_records_that_its_messages_stand_for() {
-    let Some(folder) = captures() else { return };
+    let Some(folder) = captures("a_whole_day_gives_the_records_that_its_messages_stand_for") else { return };
     let (kinds, normaliser, orders) = normalised(&folder.join("ex20101224.itch"), None);
     assert_eq!(normaliser.date().to_string(), "2010-12-24 from the file name, midnight in New York");
     let of = |kind: Kind| kinds.get(&kind.0).copied().unwrap_or(0);
@@ -137,7 +138,7 @@ fn a_whole_day_gives_the_records_that_its_messages_stand_for() {
 
 #[test]
 fn slices_of_a_day_name_orders_and_instruments_that_nobody_introduced() {
-    let Some(folder) = captures() else { return };
+    let Some(folder) = captures("slices_of_a_day_name_orders_and_instruments_that_nobody_introduced") else { return };
     let (_, normaliser, _) = normalised(&folder.join("xnas-20230822-slice.itch"), None);
     let counters = normaliser.counters();
     // Every E, C, X, D and U of the slice names an order that was added outside of it, and no directory is in it.
@@ -148,7 +149,7 @@ fn slices_of_a_day_name_orders_and_instruments_that_nobody_introduced() {
 
 #[test]
 fn a_capture_whose_prefixes_were_blanked_is_refused_by_name_and_offset() {
-    let Some(folder) = captures() else { return };
+    let Some(folder) = captures("a_capture_whose_prefixes_were_blanked_is_refused_by_name_and_offset") else { return };
     let path = folder.join("ex20101224.zero-length-prefixes.itch");
     let mut source = open(&path);
     let error = source.next().expect_err("no message can be framed");
@@ -158,7 +159,7 @@ fn a_capture_whose_prefixes_were_blanked_is_refused_by_name_and_offset() {
 
 #[test]
 fn a_capture_cut_short_gives_all_before_the_cut() {
-    let Some(folder) = captures() else { return };
+    let Some(folder) = captures("a_capture_cut_short_gives_all_before_the_cut") else { return };
     let path = folder.join("ex20101224.itch");
     let bytes = std::fs::read(&path).unwrap_or_else(|cause| panic!("{}: {cause}", path.display()));
     let mut source = BinaryFile::from_reader(&bytes[..bytes.len() - 5], &path, FramingOptions::default());

@@ -158,7 +158,12 @@ impl Builder {
         let clock = self.clock.unwrap_or_else(Clock::calibrate);
         let (rx, channel, paths) = crate::rdma::open(options, &self.name, self.arbiter.hedge_ns, clock)?;
         let start = if channel.natural_start { Start::Natural } else { Start::Strict };
-        Ok(self.clock(clock).start(start).lanes(rx, paths))
+        let mut builder = self.clock(clock).start(start);
+        if paths > 1 {
+            builder.arbiter.hedge_ns = builder.arbiter.hedge_ns.max(options.patience_ns);
+            builder.arbiter.early_lines = builder.arbiter.early_lines.max(options.lines);
+        }
+        Ok(builder.lanes(rx, paths))
     }
 
     /// Over any lanes; `paths` says how many of them carry the channel.

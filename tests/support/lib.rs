@@ -2,9 +2,11 @@
 
 #![forbid(unsafe_code)]
 
+pub mod capture;
 pub mod compare;
 pub mod data;
 pub mod naive;
 pub mod programs;
 pub mod random;
 pub mod stream;
+pub mod wire;

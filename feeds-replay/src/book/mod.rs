@@ -6,10 +6,11 @@
 //!
 //! ```no_run
 //! use feeds_replay::book::{Walk, book_at};
-//! use feeds_replay::open::{OpenOptions, open};
+//! use publisher::open::{FeedOptions, open_feed};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let (feed, date) = open("12302019.NASDAQ_ITCH50.gz".as_ref(), &OpenOptions::default())?;
+//! let feed = open_feed("12302019.NASDAQ_ITCH50.gz".as_ref(), &FeedOptions::default())?;
+//! let date = feed.session_date(None)?;
 //! let image = book_at(&mut Walk::new(feed, date), "AAPL", Some("09:30:00".parse()?))?;
 //! println!("{} orders rest; best bid {:?}", image.resting_orders, image.bids.first());
 //! # Ok(())

@@ -12,8 +12,9 @@ use protocol::record::{ChannelId, Lane};
 use publisher::date::{SessionDate, session_date};
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
-use publisher::input::{Input, PRELOAD_BYTES};
+use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
+use publisher::open::{FeedOptions, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
@@ -155,11 +156,11 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
             let source = BinaryFile::from_reader(Cursor::new(day), Path::new("the generated day"), framing);
             publish_from(spec, source, date, false)
         }
-        Feed::File { path, date, lenient, full, .. } => {
-            let date = session_date(date.as_deref(), None, path)?;
-            let framing = FramingOptions { lenient: *lenient };
-            let input = Input::preload(path, PRELOAD_BYTES)?;
-            publish_from(spec, BinaryFile::new(input, framing), date, *full)
+        Feed::File { path, session, date, lenient, full, .. } => {
+            let options = FeedOptions { lenient: *lenient, session: session.clone(), preload: Some(PRELOAD_BYTES) };
+            let feed = open_feed(path, &options)?;
+            let date = feed.session_date(date.as_deref())?;
+            publish_from(spec, feed, date, *full)
         }
     }
 }
@@ -180,18 +181,19 @@ fn publish_from<S: FeedSource>(
     let mut pipeline = Pipeline::new(source, venue, epoch, config);
     // A fault in the first message is reported by the run itself, with nothing published before it.
     let first_ns = pipeline.peek().ok().flatten().map_or(0, |due| due.time.0);
+    let first = (first_ns, pipeline.first_ordinal());
     let options = RingOptions::new(&spec.channel, CHANNEL, Lane::new(0), epoch, spec.ring_lines);
     let ring = RingWriter::create(&options)?;
     match spec.transport {
-        Transport::Shm => publish_over(spec, pipeline, ring, (), None, clock, &stop, first_ns, date, notes),
+        Transport::Shm => publish_over(spec, pipeline, ring, (), None, clock, &stop, first, date, notes),
         Transport::Udp => {
             let lane = UdpTx::open(&udp_options(spec), &ring)?;
-            publish_over(spec, pipeline, ring, lane, None, clock, &stop, first_ns, date, notes)
+            publish_over(spec, pipeline, ring, lane, None, clock, &stop, first, date, notes)
         }
         #[cfg(feature = "rdma")]
         Transport::RdmaUd | Transport::RdmaRc | Transport::Rdma => {
             let (lanes, server, control) = rdma::serve(spec, &ring, clock)?;
-            let report = publish_over(spec, pipeline, ring, lanes, Some(control), clock, &stop, first_ns, date, notes);
+            let report = publish_over(spec, pipeline, ring, lanes, Some(control), clock, &stop, first, date, notes);
             drop(server);
             report
         }
@@ -209,12 +211,18 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     control: Option<ControlAt>,
     clock: Clock,
     stop: &Arc<AtomicBool>,
-    first_ns: u64,
+    first: (u64, u64),
     date: SessionDate,
     mut notes: Vec<String>,
 ) -> Result<PublisherReport, Failure> {
-    let date = date.to_string();
-    say(&Ready { pid: std::process::id(), first_ns, date, control, notes: std::mem::take(&mut notes) })?;
+    say(&Ready {
+        pid: std::process::id(),
+        first_ns: first.0,
+        first_ordinal: first.1,
+        date: date.to_string(),
+        control,
+        notes: std::mem::take(&mut notes),
+    })?;
     let Start { schedule } = hear()?;
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
@@ -227,6 +235,7 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     if let Some(warning) = publisher.pipeline().source().warning() {
         notes.push(format!("taken for the end of the capture, as asked: {warning}"));
     }
+    notes.extend(publisher.pipeline().source().remarks());
     if publisher.pipeline().channel().books().grown() > 0 {
         notes.push("the publisher's books outgrew their configured size and allocated during the run".into());
     }
@@ -298,8 +307,14 @@ fn subscribe_over<R: LaneRx>(
     let stop = stop_flag()?;
     // One turn now, so that a ring that is there is attached to before the first line is written.
     subscriber.poll(&mut ());
-    let notes_so_far = std::mem::take(&mut notes);
-    say(&Ready { pid: std::process::id(), first_ns: 0, date: String::new(), control: None, notes: notes_so_far })?;
+    say(&Ready {
+        pid: std::process::id(),
+        first_ns: 0,
+        first_ordinal: 1,
+        date: String::new(),
+        control: None,
+        notes: std::mem::take(&mut notes),
+    })?;
     let Start { schedule } = hear()?;
     stop_with_parent(&stop);
     let mut meter = Meter::new(clock, schedule);
@@ -365,7 +380,8 @@ fn off_core_since(before: Option<u64>) -> u64 {
     before.zip(off_core_ns()).map_or(0, |(before, now)| now.saturating_sub(before))
 }
 
-/// The plan of a run that begins at `start_ns`.
-pub fn schedule(spec: &Spec, start_ns: u64, first_ns: u64) -> Schedule {
-    Schedule { pace: spec.pace, start_ns, first_ns }
+/// The plan of a run that begins at `start_ns`, of a publisher that said that it is ready.
+pub fn schedule(spec: &Spec, start_ns: u64, published: &Ready) -> Schedule {
+    let (first_ns, first_ordinal) = (published.first_ns, published.first_ordinal);
+    Schedule { pace: spec.pace, start_ns, first_ns, first_ordinal }
 }

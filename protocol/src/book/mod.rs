@@ -335,6 +335,12 @@ impl Books {
         self.books.get(instrument.index()).unwrap_or(&self.books[0]).state()
     }
 
+    /// Whether the last Status of an instrument was Trading: only then is a crossed book an inconsistency.
+    #[inline]
+    pub fn is_trading(&self, instrument: InstrumentId) -> bool {
+        self.books.get(instrument.index()).is_some_and(|book| book.trading)
+    }
+
     /// Every instrument heard of so far.
     pub fn instruments(&self) -> impl Iterator<Item = InstrumentId> + use<> {
         (1..self.books.len() as u32).map(InstrumentId)

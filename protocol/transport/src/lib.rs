@@ -8,6 +8,7 @@ pub mod fault;
 mod lane;
 pub mod link;
 mod memory;
+mod packets;
 #[cfg(feature = "rdma")]
 pub mod rdma;
 pub mod ring;

@@ -250,7 +250,6 @@ impl RingMemory {
     }
 
     /// The region's first byte, which is the latest line's.
-    #[cfg(feature = "rdma")]
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.words.cast()
     }

@@ -164,6 +164,45 @@ fn lanes_to_one_queue_pair_each_make_a_round_trip_and_leave_groups_alone() {
 }
 
 #[test]
+fn a_sender_to_one_queue_pair_follows_when_that_is_built_anew() {
+    let group = fresh_group();
+    let mut ring = ring(1 << 12);
+    let (mut rx, mut rx_keeper) = UdRx::open_unicast(&ud_options(THERE, group), CHANNEL).expect("a receiver there");
+    let (mut tx, mut tx_keeper) =
+        UdTx::open_to(&ud_options(HERE, group), rx_keeper.peer(), &ring).expect("a sender here");
+    let mut seen = Count::default();
+    let old = rx_keeper.peer();
+    let mut far_end = Some(FarEnd::down());
+    let down_at = Instant::now();
+    let (mut mended, mut redirected) = (false, false);
+    let start = Instant::now();
+    while seen.lines < 10 || !redirected {
+        assert!(start.elapsed() < LIMIT, "{:?} {:?}", rx_keeper.counters(), tx_keeper.counters());
+        if down_at.elapsed() > Duration::from_millis(300)
+            && let Some(far_end) = far_end.take()
+        {
+            far_end.up();
+        }
+        put(&mut ring, 1);
+        tx.flush(&ring, now());
+        rx.poll(now(), 1 << 10, &mut seen);
+        tx_keeper.do_work(now());
+        rx_keeper.do_work(now());
+        while let Some(event) = rx_keeper.next_event() {
+            mended |= matches!(event, UdEvent::Mended { .. });
+        }
+        if mended && !redirected && far_end.is_none() {
+            assert_ne!(rx_keeper.peer(), old);
+            seen = Count::default();
+            tx_keeper.redirect(rx_keeper.peer(), now());
+            redirected = true;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(tx_keeper.counters().mended > 0);
+}
+
+#[test]
 fn a_receiver_whose_port_does_not_carry_what_is_sent_is_refused() {
     let options = UdOptions { max_lines: Some(63), ..ud_options(THERE, fresh_group()) };
     let carried = UdRx::open(&options, CHANNEL).map(drop);

@@ -6,8 +6,8 @@
 mod rdma_support;
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
@@ -48,26 +48,6 @@ fn assert_refused_by_the_card(why: &DropReason) {
             assert!(matches!(why, DropReason::Write(PeerFailure::Completion(it)) if *it == status), "{why:?}");
             assert_eq!(why.reaction(), Reaction::RefusePeer);
         }
-    }
-}
-
-/// How many queue pairs, regions, domains, completion queues and identifiers the kernel keeps for each device.
-fn resources() -> Vec<String> {
-    let output = Command::new("rdma").arg("resource").output().expect("rdma is there");
-    let text = String::from_utf8(output.stdout).expect("text");
-    // The contexts of librdmacm stay open as long as the process lives.
-    text.lines().map(|line| line.split(" ctx ").next().unwrap_or(line).trim().to_owned()).collect()
-}
-
-fn assert_resources(before: &[String]) {
-    let start = Instant::now();
-    loop {
-        let now = resources();
-        if now == before {
-            return;
-        }
-        assert!(start.elapsed() < LIMIT, "left behind:\n{now:#?}\nbefore:\n{before:#?}");
-        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -290,6 +270,27 @@ fn before_a_token_is_agreed_on_and_after_it_was_used_nobody_is_admitted() {
 }
 
 #[test]
+fn a_request_of_another_program_is_refused_and_the_ring_unchanged() {
+    let mut subscriber = Subscriber::open(256);
+    let (offer, _) = subscriber.offer();
+    // rping asks with private data of its own.
+    let (address, port) = (offer.at.ip().to_string(), offer.at.port().to_string());
+    let mut stranger = Command::new("rping")
+        .args(["-c", "-C", "1", "-I", &HERE.to_string(), "-a", &address, "-p", &port])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("rping is there");
+    let told = until("request", || subscriber.event());
+    assert!(matches!(told, RcRxEvent::Refused { why: Refusal::Malformed }), "{told:?}");
+    until("end of the stranger", || stranger.try_wait().expect("our child"));
+    assert!(is_untouched(&subscriber), "something was written");
+    // Whoever has the token is not shut out by that.
+    let ring = ring(256);
+    Publisher::open(&rc_options(), &ring).connect_again(&mut subscriber);
+}
+
+#[test]
 fn a_wrong_key_is_refused_by_name_and_harms_nobody_else() {
     let mut ring = ring(1024);
     let mut publisher = Publisher::open(&rc_options(), &ring);
@@ -366,349 +367,6 @@ fn the_key_of_a_ring_that_was_given_back_opens_nothing() {
     let why = publisher.settle(ticket, &mut subscriber).expect_err("nobody listens");
     println!("{why}");
     assert!(matches!(why, DropReason::Rejected { .. } | DropReason::NotConnected { .. }), "{why:?}");
-}
-
-#[test]
-fn connections_that_end_and_those_that_never_were_leave_nothing_behind() {
-    let mut ring = ring(1024);
-    let mut publisher = Publisher::open(&rc_options(), &ring);
-    let before = resources();
-    println!("{before:#?}");
-    let mut kept = None;
-    for round in 0..8_u8 {
-        let (ticket, mut subscriber) = publisher.connect(256);
-        put(&mut ring, 10);
-        publisher.tx.flush(&ring, now());
-        assert_ne!(resources(), before, "a connection takes something");
-        match round % 4 {
-            // Asked to end.
-            0 => {
-                publisher.keeper.disconnect(ticket);
-                let (dropped, why) = publisher.dropped(&ring);
-                assert!(dropped == ticket && matches!(why, DropReason::Asked), "{why:?}");
-                let lost = until("end there", || subscriber.event());
-                assert!(matches!(lost, RcRxEvent::Lost { why: LostReason::Disconnected }), "{lost:?}");
-                assert!(!subscriber.keeper.is_connected());
-            }
-            // The subscriber is gone.
-            1 => {
-                drop(subscriber);
-                let (dropped, why) = publisher.dropped(&ring);
-                assert_eq!(dropped, ticket);
-                println!("{why}");
-            }
-            // It asks for a place where nobody listens, and for one where nobody admits it.
-            2 => {
-                let (offer, _) = subscriber.offer();
-                let nowhere = RcOffer { at: SocketAddrV4::new(THERE, 1), ..offer };
-                for offer in [offer, nowhere] {
-                    let ticket = publisher.keeper.connect(&offer, RcToken::from_bytes([round; 16]), now());
-                    let why = publisher.settle(ticket, &mut subscriber).expect_err("not connected");
-                    println!("{why}");
-                }
-                publisher.keeper.disconnect(ticket);
-                publisher.dropped(&ring);
-                drop(subscriber);
-            }
-            // Given up half way, at every step that there is.
-            _ => {
-                for turns in 0..20 {
-                    let (offer, token) = subscriber.offer();
-                    let ticket = publisher.keeper.connect(&offer, token, now());
-                    for _ in 0..turns {
-                        publisher.keeper.do_work(now());
-                        std::thread::sleep(Duration::from_millis(1));
-                        subscriber.keeper.do_work(now());
-                    }
-                    // Rings come back only from whoever polls.
-                    subscriber.poll(now(), 1 << 10, &mut Losses::default());
-                    publisher.keeper.disconnect(ticket);
-                    let why = until("an end", || {
-                        publisher.tx.flush(&ring, now());
-                        match publisher.event()? {
-                            RcTxEvent::Dropped { ticket: dropped, why } if dropped == ticket => Some(why),
-                            _ => None,
-                        }
-                    });
-                    assert!(matches!(why, DropReason::Asked), "{why:?}");
-                }
-                kept = Some(subscriber);
-            }
-        }
-        publisher.tx.flush(&ring, now());
-        if let Some(subscriber) = kept.take() {
-            drop(subscriber);
-            until("an end of all", || {
-                publisher.tx.flush(&ring, now());
-                publisher.event();
-                (publisher.keeper.sessions() == 0).then_some(())
-            });
-        }
-        assert_eq!(publisher.keeper.sessions(), 0);
-        assert_resources(&before);
-    }
-}
-
-#[test]
-fn connecting_to_a_subscriber_that_does_not_answer_is_given_up_in_time() {
-    let ring = ring(256);
-    let options = RcOptions { connect_limit_ns: 200_000_000, max_peers: 3, ..rc_options() };
-    let mut publisher = Publisher::open(&options, &ring);
-    // It listens, and never turns.
-    let mut subscriber = Subscriber::open(256);
-    let (offer, token) = subscriber.offer();
-    let start = Instant::now();
-    let tickets = [(); 4].map(|()| publisher.keeper.connect(&offer, token, now()));
-    let event = publisher.keeper.next_event();
-    let too_many = matches!(&event, Some(RcTxEvent::Dropped { ticket, why: DropReason::TooMany { max_peers: 3 } }) if *ticket == tickets[3]);
-    assert!(too_many, "{event:?}");
-    let mut dropped = Vec::new();
-    while dropped.len() < 3 {
-        match until("end", || publisher.event()) {
-            RcTxEvent::Dropped { ticket, why: DropReason::TimeLimit { step, limit_ns: 200_000_000 } } => {
-                assert_eq!(step, Step::Answer);
-                dropped.push(ticket);
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-    let took = start.elapsed();
-    println!("three attempts with a limit of 200 ms ended after {took:?}");
-    dropped.sort();
-    assert_eq!(dropped, tickets[..3]);
-    assert!(took >= Duration::from_millis(200) && took < Duration::from_secs(2), "{took:?}");
-    // What it finds when it wakes up is withdrawn; afterwards it can be connected.
-    publisher.connect_again(&mut subscriber);
-}
-
-#[test]
-fn a_dead_subscriber_is_dropped_by_name_and_its_neighbour_loses_nothing() {
-    let mut ring = ring(1 << 14);
-    // Retries of 3 times 4 ms: the card gives up first. On iWARP TCP does not for minutes: the deadline is first.
-    let options = RcOptions { timers: RcTimers { retries: 3, ..RcTimers::default() }, ..rc_options() };
-    let mut publisher = Publisher::open(&options, &ring);
-    let (dead, gone) = publisher.connect(1 << 14);
-    let mut seen = Seen::default();
-    put(&mut ring, 100);
-    publisher.tx.flush(&ring, now());
-    let mut gone_seen = Seen::default();
-    let mut gone = gone;
-    poll_until(&mut gone, &mut gone_seen, LIMIT, "line 100", |seen| seen.next > 100);
-    // Its neighbour is on this side of the wire.
-    let mut alive = Subscriber::open_at(HERE, 1 << 14);
-    publisher.connect_to(&mut alive);
-    publisher.tx.flush(&ring, now());
-    poll_until(&mut alive, &mut seen, LIMIT, "line 100", |seen| seen.next > 100);
-    if fabric() != Fabric::Iwarp {
-        let info = publisher.tx.queue_pair(dead).expect("taken in").query().expect("its state");
-        assert_eq!((info.ack_timeout, info.retries), (10, 3));
-    }
-    let _netem = Netem::new(&["w0", "w1"], &["loss", "100%"]);
-    let died = Instant::now();
-    let mut told = None;
-    let mut longest = Duration::ZERO;
-    while told.is_none() || ring.head().sequence().0 <= 10_000 {
-        assert!(died.elapsed() < LIMIT, "the dead subscriber was never told of");
-        // What is under way may not lie half the ring behind: while nobody has told of the dead one, go slowly.
-        if told.is_some() || publisher.tx.under_way(dead).unwrap_or(0) < 64 {
-            put(&mut ring, 20);
-        }
-        let turn = Instant::now();
-        publisher.tx.flush(&ring, now());
-        longest = longest.max(turn.elapsed());
-        if let Some(event) = publisher.event() {
-            told = Some((event, died.elapsed()));
-        }
-        if alive.poll(now(), 1 << 20, &mut seen) == 0 {
-            std::thread::yield_now();
-        }
-    }
-    let (event, after) = told.expect("told of");
-    println!("{event:?} after {after:?}; the longest flush took {longest:?}");
-    let RcTxEvent::Dropped { ticket, why } = event else { panic!("{event:?}") };
-    assert_eq!(ticket, dead);
-    if fabric() == Fabric::Iwarp {
-        assert!(matches!(why, DropReason::Write(PeerFailure::Deadline { .. })), "{why:?}");
-    } else {
-        assert!(matches!(why, DropReason::Write(PeerFailure::Completion(Status::RetryExceeded))), "{why:?}");
-        assert_eq!(why.reaction(), Reaction::DropPeer);
-    }
-    assert!(after < 2 * Duration::from_nanos(DEADLINE_NS), "{after:?}");
-    let last = ring.head().sequence().0 - 1;
-    poll_until(&mut alive, &mut seen, LIMIT, "the last line", |seen| seen.next > last);
-    assert_eq!(seen.lines, last);
-    publisher.nothing_happened();
-}
-
-#[test]
-fn a_subscriber_that_goes_away_is_told_of_at_once_and_its_neighbour_loses_nothing() {
-    let mut ring = ring(1 << 14);
-    let mut publisher = Publisher::open(&rc_options(), &ring);
-    let (_, mut alive) = publisher.connect(1 << 14);
-    let (leaver, gone) = publisher.connect(1 << 14);
-    put(&mut ring, 100);
-    publisher.tx.flush(&ring, now());
-    drop(gone);
-    let left = Instant::now();
-    // Nothing is written: the word of the subscriber's kernel alone says it.
-    let (ticket, why) = publisher.dropped(&ring);
-    println!("{why} after {:?}", left.elapsed());
-    assert_eq!(ticket, leaver);
-    put(&mut ring, 100);
-    publisher.tx.flush(&ring, now());
-    let mut seen = Seen::default();
-    poll_until(&mut alive, &mut seen, LIMIT, "line 200", |seen| seen.next > 200);
-    publisher.nothing_happened();
-}
-
-#[test]
-fn what_is_posted_to_a_queue_pair_in_error_comes_back_flushed() {
-    let mut ring = ring(256);
-    let mut publisher = Publisher::open(&rc_options(), &ring);
-    let (ticket, _subscriber) = publisher.connect(256);
-    publisher.tx.flush(&ring, now());
-    publisher.tx.queue_pair(ticket).expect("taken in").fail().expect("in error");
-    put(&mut ring, 1);
-    publisher.tx.heartbeat(&ring, now(), false);
-    let why = match publisher.keeper.next_event() {
-        Some(event) => panic!("{event:?}"),
-        None => until("end", || {
-            publisher.tx.flush(&ring, now());
-            match publisher.event()? {
-                RcTxEvent::Dropped { why, .. } => Some(why),
-                other => panic!("{other:?}"),
-            }
-        }),
-    };
-    println!("{why:?}");
-    if fabric() != Fabric::Iwarp {
-        assert!(matches!(why, DropReason::Write(PeerFailure::Completion(Status::Flushed))), "{why:?}");
-        assert_eq!(why.reaction(), Reaction::Ignore);
-    }
-}
-
-/// Writes to a subscriber that is silent in virtual time, where its card's silence must not be told of first. That takes it
-/// 30 ms and more of real time; where this thread was held up for so long, it is tried again.
-fn before_the_card_gives_up(what: impl Fn(&mut Publisher, &mut RingWriter, RcTicket) -> Option<DropReason>) {
-    if fabric() == Fabric::Iwarp {
-        println!("on iWARP a write has ended when TCP has taken it: one silent subscriber fills its buffers first");
-        return;
-    }
-    for attempt in 0..10 {
-        let mut ring = ring(1024);
-        let mut publisher = Publisher::open(&rc_options(), &ring);
-        let (ticket, _subscriber) = publisher.connect(1024);
-        publisher.tx.flush(&ring, Nanos(0));
-        let _netem = Netem::new(&["w0", "w1"], &["loss", "100%"]);
-        let why = what(&mut publisher, &mut ring, ticket).expect("it is told of");
-        if !matches!(why, DropReason::Write(PeerFailure::Completion(Status::RetryExceeded))) {
-            return;
-        }
-        println!("attempt {attempt}: the card gave up first");
-    }
-    panic!("the card gave up first, ten times");
-}
-
-/// What has become of the only connection.
-fn ended(publisher: &mut Publisher) -> Option<DropReason> {
-    match publisher.event()? {
-        RcTxEvent::Dropped { why, .. } => Some(why),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn what_waits_for_a_completion_too_long_is_dropped_and_never_read_again() {
-    before_the_card_gives_up(|publisher, ring, ticket| {
-        put(ring, 1);
-        publisher.tx.heartbeat(ring, Nanos(1_000), false);
-        // The line, and the heartbeat, which asks for a completion.
-        assert_eq!((publisher.tx.under_way(ticket), publisher.tx.signalled_under_way()), (Some(2), 1));
-        publisher.tx.flush(ring, Nanos(1_000 + DEADLINE_NS));
-        let early = ended(publisher);
-        if early.is_some() {
-            return early;
-        }
-        publisher.tx.flush(ring, Nanos(1_001 + DEADLINE_NS));
-        let why = ended(publisher).expect("too long by now");
-        let deadline = PeerFailure::Deadline { waited_ns: DEADLINE_NS + 1 };
-        let failure = match &why {
-            DropReason::Write(failure) => *failure,
-            other => panic!("{other:?}"),
-        };
-        assert!([deadline, PeerFailure::Completion(Status::RetryExceeded)].contains(&failure), "{failure:?}");
-        assert_eq!((publisher.tx.peers().count(), publisher.tx.flush(ring, Nanos(2 * DEADLINE_NS))), (0, 0));
-        Some(why)
-    });
-}
-
-#[test]
-fn what_is_under_way_is_dropped_before_its_source_is_overwritten() {
-    before_the_card_gives_up(|publisher, ring, _| {
-        put(ring, 1);
-        publisher.tx.flush(ring, Nanos(1_000));
-        put(ring, 511);
-        publisher.tx.flush(ring, Nanos(1_000));
-        let early = ended(publisher);
-        if early.is_some() {
-            let is_overrun = matches!(early, Some(DropReason::Write(PeerFailure::Overrun)));
-            assert!(!is_overrun, "half the ring is still there");
-            return early;
-        }
-        put(ring, 1);
-        publisher.tx.flush(ring, Nanos(1_000));
-        let why = ended(publisher).expect("too far by now");
-        let expected =
-            matches!(why, DropReason::Write(PeerFailure::Overrun | PeerFailure::Completion(Status::RetryExceeded)));
-        assert!(expected, "{why:?}");
-        assert_eq!(publisher.tx.peers().count(), 0);
-        Some(why)
-    });
-}
-
-#[test]
-fn a_new_connection_has_a_new_ring_and_what_the_old_one_holds_comes_first() {
-    let mut ring = ring(1024);
-    let mut publisher = Publisher::open(&rc_options(), &ring);
-    let (first, mut subscriber) = publisher.connect(1024);
-    let before = resources();
-    put(&mut ring, 300);
-    publisher.tx.flush(&ring, now());
-    let mut seen = Losses::default();
-    poll_until(&mut subscriber, &mut seen, LIMIT, "line 300", |seen| seen.next == 301);
-    // Twenty more arrive and are not read; then the connection ends, and twenty pass by.
-    put(&mut ring, 20);
-    let mut publisher = Settled(publisher);
-    publisher.heartbeat(&ring, now(), false);
-    let mut publisher = publisher.0;
-    publisher.keeper.disconnect(first);
-    publisher.dropped(&ring);
-    let lost = until("end there", || subscriber.event());
-    assert!(matches!(lost, RcRxEvent::Lost { .. }), "{lost:?}");
-    assert!(subscriber.keeper.region().is_none(), "nobody may write the old ring any more");
-    put(&mut ring, 20);
-    publisher.tx.flush(&ring, now());
-    let second = publisher.connect_to(&mut subscriber);
-    assert_ne!(first, second);
-    put(&mut ring, 20);
-    publisher.tx.flush(&ring, now());
-    poll_until(&mut subscriber, &mut seen, LIMIT, "line 360", |seen| seen.next == 361);
-    assert_eq!((seen.lines, seen.jumps.as_slice()), (340, &[(321, 20)][..]));
-    // The old ring came back and is gone.
-    subscriber.keeper.do_work(now());
-    assert_resources(&before);
-
-    // A newer connection beside one that lives takes its place.
-    let third = publisher.connect_to(&mut subscriber);
-    let (dropped, why) = publisher.dropped(&ring);
-    println!("{why}");
-    assert_eq!(dropped, second);
-    put(&mut ring, 20);
-    publisher.tx.flush(&ring, now());
-    poll_until(&mut subscriber, &mut seen, LIMIT, "line 380", |seen| seen.next == 381);
-    assert_eq!((seen.lines, seen.jumps.len()), (360, 1));
-    assert_eq!(publisher.tx.peers().collect::<Vec<_>>(), [third]);
-    assert_resources(&before);
 }
 
 #[test]

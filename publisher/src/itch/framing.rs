@@ -107,15 +107,8 @@ impl<R: Read> BinaryFile<R> {
     }
 
     fn read_error(&self, cause: io::Error) -> FeedError {
-        let path = self.path.clone();
         let offset = self.offset + (self.end - self.start) as u64;
-        match cause.kind() {
-            ErrorKind::UnexpectedEof if self.gzip => FeedError::GzipEndsEarly { path, offset },
-            ErrorKind::InvalidInput | ErrorKind::InvalidData if self.gzip => {
-                FeedError::GzipDamaged { path, offset, source: Arc::new(cause) }
-            }
-            _ => FeedError::Io { path, offset, source: Arc::new(cause) },
-        }
+        FeedError::of_read(&self.path, self.gzip, offset, Arc::new(cause))
     }
 
     /// Finds the next whole message: its length, or `None` when nothing follows.

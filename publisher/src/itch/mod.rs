@@ -6,7 +6,9 @@
 //! needs for trading states ([`status`]) and for definitions (`definition`). NOTES.md in this folder is what the
 //! specification says, in our own words.
 //!
-//! Left out: the sessions that carry ITCH over a network (MoldUDP64, SoupBinTCP), and versions before 5.0, whose messages
+//! [`mold`] takes the same messages out of packet captures, where MoldUDP64 frames them.
+//!
+//! Left out: SoupBinTCP, which carries ITCH over TCP, and versions before 5.0, whose messages
 //! share type letters but not layouts.
 //!
 //! ```
@@ -23,14 +25,18 @@
 //! # Ok::<(), publisher::feed::FeedError>(())
 //! ```
 
+pub mod counters;
 pub mod decode;
 mod definition;
+mod event;
 pub mod framing;
 pub mod messages;
+pub mod mold;
 pub mod normalise;
 pub mod status;
 
+pub use counters::Counters;
 pub use decode::{Rejected, decode};
 pub use framing::{BinaryFile, FramingOptions};
 pub use messages::Message;
-pub use normalise::{Counters, Market, Normaliser, NormaliserOptions};
+pub use normalise::{Market, Normaliser, NormaliserOptions};

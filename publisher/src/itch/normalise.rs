@@ -16,6 +16,8 @@
 //!
 //! Left out: sequencing. Records come without `instrument_seq` and `ts_publish`, which are the sequencer's.
 
+use std::path::Path;
+
 use protocol::book::OrderLookup;
 use protocol::record::{
     CONTINUATION_LEN, Flags, InstrumentId, Kind, REPLACED, Record, Side, UNDEFINED_PRICE, condition, statistic,
@@ -23,14 +25,16 @@ use protocol::record::{
 use protocol::time::Nanos;
 use zerocopy::IntoBytes;
 
+use super::counters::Counters;
 use super::decode::{Rejected, decode};
 use super::definition;
+use super::event::Event;
 use super::messages::{
     AuctionCollar, BreakerLevels, CrossTrade, DirectListing, Header, Imbalance, IpoQuotingPeriod, Message,
     OrderReplace, ParticipantPosition, Price4, StockDirectory, Symbol, Text,
 };
 use super::status;
-use crate::date::SessionDate;
+use crate::date::{DateSource, SessionDate, session_date};
 use crate::feed;
 
 /// The price step of the feed, 1/10,000 dollar, in the record's 1e-9 dollar.
@@ -95,64 +99,6 @@ pub struct NormaliserOptions {
     pub full: bool,
 }
 
-/// What a [`Normaliser`] counted. Every message is in `messages_by_type`, whatever became of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Counters {
-    /// Messages by their type byte, unknown types included.
-    pub messages_by_type: [u64; 256],
-    /// Messages of a known type with a wrong length, by their type byte: skipped.
-    pub bad_lengths_by_type: [u64; 256],
-    /// Messages of an unknown type: skipped by their length. By type in `messages_by_type`.
-    pub unknown_types: u64,
-    /// Messages without a single byte: skipped.
-    pub empty_messages: u64,
-    /// Executions, cancels, deletes and replaces of an order that the book does not hold.
-    pub unknown_orders: u64,
-    /// Prices that a record cannot hold exactly; their records were refused.
-    pub refused_prices: u64,
-    /// Messages that are carried only with the option `full`, and were not.
-    pub not_carried: u64,
-    /// Instruments that another message than a directory message introduced.
-    pub implied_instruments: u64,
-    /// Directory messages that gave a locate of the same session to another symbol.
-    pub reassigned_locates: u64,
-    /// Lines that went out.
-    pub lines: u64,
-}
-
-impl Counters {
-    const ZERO: Counters = Counters {
-        messages_by_type: [0; 256],
-        bad_lengths_by_type: [0; 256],
-        unknown_types: 0,
-        empty_messages: 0,
-        unknown_orders: 0,
-        refused_prices: 0,
-        not_carried: 0,
-        implied_instruments: 0,
-        reassigned_locates: 0,
-        lines: 0,
-    };
-
-    /// All messages seen.
-    pub fn messages(&self) -> u64 {
-        self.messages_by_type.iter().sum::<u64>() + self.empty_messages
-    }
-
-    /// Messages of a known type with a wrong length.
-    pub fn bad_lengths(&self) -> u64 {
-        self.bad_lengths_by_type.iter().sum()
-    }
-
-    /// The unknown types that were seen, each with its count, in order of type.
-    pub fn unknown_by_type(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
-        (0..=255u8)
-            .filter(|message_type| !Message::TYPES.contains(message_type))
-            .map(|message_type| (message_type, self.messages_by_type[usize::from(message_type)]))
-            .filter(|(_, count)| *count > 0)
-    }
-}
-
 /// Turns ITCH messages into records.
 pub struct Normaliser {
     options: NormaliserOptions,
@@ -163,6 +109,8 @@ pub struct Normaliser {
     symbols: Box<[Symbol]>,
     /// Instruments so far.
     instruments: u32,
+    /// The event time of the last message.
+    last_event: Nanos,
     counters: Counters,
 }
 
@@ -186,6 +134,7 @@ impl Normaliser {
             by_locate: vec![0; LOCATES].into_boxed_slice(),
             symbols: vec![BLANK; LOCATES].into_boxed_slice(),
             instruments: 0,
+            last_event: Nanos::ZERO,
             counters: Counters::ZERO,
         }
     }
@@ -211,9 +160,55 @@ impl Normaliser {
         let header = decoded.header();
         self.counters.messages_by_type[usize::from(header.message_type)] += 1;
         let mut event = Event::new(self.date, message, header, out);
+        self.last_event = event.ts_event;
         self.dispatch(decoded, orders, &mut event);
         self.counters.lines += event.finish();
         Ok(())
+    }
+
+    /// Turns what a source says between two messages into a record of the channel.
+    ///
+    /// Messages that are lost for good are a VenueGap. A new session is a Clear: its messages know nothing of the old
+    /// one's orders, and its stock locates are others. (Its first message, when it comes, says the same.) Where the date
+    /// came from the capture, the new session has that of its own first packet.
+    pub fn notice(&mut self, notice: &feed::Notice, out: &mut impl FnMut(Record)) {
+        let (mut record, capture) = match notice {
+            feed::Notice::Gap(missing) => {
+                let mut record = Record::new(Kind::VENUE_GAP, InstrumentId::CHANNEL);
+                record.order_id.set(missing.first);
+                record.size.set(missing.count);
+                record.venue_seq.set((missing.first + missing.count - 1) as u32);
+                (record, missing.capture)
+            }
+            feed::Notice::Session { capture } => {
+                self.by_locate.fill(0);
+                self.symbols.fill(BLANK);
+                if self.date.source() == Some(DateSource::Capture)
+                    && let Ok(date) = session_date(None, *capture, Path::new(""))
+                {
+                    self.date = date;
+                }
+                let mut record = Record::new(Kind::CLEAR, InstrumentId::CHANNEL);
+                record.venue_seq.set(1);
+                (record, *capture)
+            }
+        };
+        // The venue says no time for what it does not send: the capture's is the record's own, and where there is none (or
+        // times are times of day) the last one that the venue said.
+        match capture.filter(|_| !self.date.is_time_of_day()) {
+            Some(capture) => {
+                record.ts_event.set(capture.0);
+                record.ts_capture.set(capture.low());
+                record.flags = Flags::OWN_TIME;
+            }
+            None => {
+                record.ts_event.set(self.last_event.0);
+                record.ts_capture.set(self.last_event.low());
+            }
+        }
+        record.flags = record.flags.with(Flags::LAST);
+        self.counters.lines += 1;
+        out(record);
     }
 
     /// The date in use.
@@ -652,96 +647,6 @@ const fn side(buy_sell: u8) -> Side {
         b'B' => Side::BID,
         b'S' => Side::ASK,
         _ => Side::NONE,
-    }
-}
-
-/// One message's lines on their way out: fills in what they share, and holds the newest back, so that the last can be
-/// marked as such.
-struct Event<'a, F> {
-    out: &'a mut F,
-    venue_time: Nanos,
-    ts_event: Nanos,
-    ts_capture: u32,
-    own_time: Flags,
-    venue_seq: u32,
-    held: Option<Record>,
-    lines: u64,
-}
-
-impl<'a, F: FnMut(Record)> Event<'a, F> {
-    #[inline]
-    fn new(date: SessionDate, message: &feed::Message<'_>, header: &Header, out: &'a mut F) -> Event<'a, F> {
-        let venue_time = date.at(header.timestamp.get());
-        // Without a date the venue's time is a time of day: no capture time can be near it, and none is compared.
-        let capture = message.capture.filter(|_| !date.is_time_of_day());
-        let (ts_event, ts_capture, own_time) = match capture {
-            None => (venue_time, venue_time, Flags::NONE),
-            Some(capture) if capture.since(venue_time).unsigned_abs() < 1 << 31 => (venue_time, capture, Flags::NONE),
-            Some(capture) => (capture, capture, Flags::OWN_TIME),
-        };
-        Event {
-            out,
-            venue_time,
-            ts_event,
-            ts_capture: ts_capture.low(),
-            own_time,
-            venue_seq: message.ordinal as u32,
-            held: None,
-            lines: 0,
-        }
-    }
-
-    /// A Statistic that refers to the message's own time.
-    fn statistic(&self, instrument: InstrumentId, detail: u8) -> Record {
-        let mut record = Record::new(Kind::STATISTIC, instrument);
-        record.detail = detail;
-        record.order_id.set(self.venue_time.0);
-        record.size.set(0);
-        record
-    }
-
-    /// A record of one line.
-    #[inline]
-    fn push(&mut self, mut record: Record) {
-        record.flags = record.flags.with(self.own_time);
-        record.ts_event.set(self.ts_event.0);
-        record.ts_capture.set(self.ts_capture);
-        record.venue_seq.set(self.venue_seq);
-        self.push_line(record);
-    }
-
-    /// A record with `payload` in as many Continuations as it takes.
-    fn push_with(&mut self, mut record: Record, payload: &[u8]) {
-        record.venue_seq.set(self.venue_seq);
-        let head = record;
-        record.flags = record.flags.with(Flags::CONTINUES);
-        self.push(record);
-        let mut pieces = payload.chunks(CONTINUATION_LEN).peekable();
-        while let Some(piece) = pieces.next() {
-            let mut line = Record::continuation(&head, piece);
-            if pieces.peek().is_some() {
-                line.flags = line.flags.with(Flags::CONTINUES);
-            }
-            self.push_line(line);
-        }
-    }
-
-    #[inline]
-    fn push_line(&mut self, line: Record) {
-        self.lines += 1;
-        if let Some(before) = self.held.replace(line) {
-            (self.out)(before);
-        }
-    }
-
-    /// Lets the last line go, marked; how many lines there were.
-    #[inline]
-    fn finish(mut self) -> u64 {
-        if let Some(mut last) = self.held.take() {
-            last.flags = last.flags.with(Flags::LAST);
-            (self.out)(last);
-        }
-        self.lines
     }
 }
 

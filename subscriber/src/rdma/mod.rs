@@ -44,12 +44,15 @@ pub struct RdmaOptions {
     pub rc: bool,
     /// Lines of the ring that is written; a power of two.
     pub lines: usize,
+    /// Over both lanes: how long what the datagrams lost may take to come by writes, ns. The card sends again what it
+    /// writes, in milliseconds, or the connection ends; waiting costs less than the books.
+    pub patience_ns: u64,
     /// Buffers for datagrams: peak rate times the worst stall of this subscriber.
     pub receive_depth: usize,
 }
 
 impl RdmaOptions {
-    /// Both lanes, a ring of 65,536 lines (4 MiB), 2,048 buffers (8.5 MB).
+    /// Both lanes, a ring of 65,536 lines (4 MiB), a patience of 250 ms, 2,048 buffers (8.5 MB).
     pub fn new(control: SocketAddr, token: &str, address: Ipv4Addr) -> RdmaOptions {
         RdmaOptions {
             control,
@@ -60,6 +63,7 @@ impl RdmaOptions {
             ud: true,
             rc: true,
             lines: 1 << 16,
+            patience_ns: 250_000_000,
             receive_depth: 2048,
         }
     }

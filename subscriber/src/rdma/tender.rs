@@ -188,8 +188,8 @@ fn source(info: &UdInfo) -> UdSource {
 
 impl State {
     fn say(&mut self, news: RdmaNews) {
-        if !matches!(news, RdmaNews::Connected { .. } | RdmaNews::DatagramsBack) {
-            self.last = news.to_string();
+        if let RdmaNews::Lost { why } | RdmaNews::Refused { why } | RdmaNews::Away { why } = &news {
+            self.last.clone_from(why);
         }
         // Full: nobody reads. What the last trouble was is kept.
         let _ = self.news.try_send(news);

@@ -98,6 +98,9 @@ pub(crate) struct Arguments {
     /// Lines of the ring that the publisher writes by RDMA: a power of two.
     #[arg(long, value_name = "N", default_value_t = 1 << 16)]
     ring_lines: usize,
+    /// Over both RDMA lanes: how long what the datagrams lost may take to come by writes, ms.
+    #[arg(long, value_name = "N", default_value_t = 250, requires = "rdma", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    patience_ms: u64,
     /// Levels shown on each side of the chosen instrument's book.
     #[arg(long, default_value_t = 15, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     depth: u16,
@@ -158,6 +161,7 @@ fn watch_rdma(arguments: &Arguments, builder: Builder, address: Ipv4Addr, stop: 
         ud: arguments.rdma_lanes != "rc",
         rc: arguments.rdma_lanes != "ud",
         lines: arguments.ring_lines,
+        patience_ns: arguments.patience_ms * 1_000_000,
         ..subscriber::rdma::RdmaOptions::new(control, token, address)
     };
     watch(arguments, builder.rdma(&options)?, stop)

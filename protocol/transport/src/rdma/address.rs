@@ -2,9 +2,10 @@
 
 use std::ptr::NonNull;
 
-use super::device::{Gid, LocalPort};
+use super::device::Gid;
 use super::domain::Domain;
 use super::error::RdmaError;
+use super::local::LocalPort;
 use super::sys;
 
 /// Where a datagram goes: a route, kept by the device.

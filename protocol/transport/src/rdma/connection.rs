@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::identifier;
+use super::seam;
 use super::sys::{self, cm};
 
 /// The most private data that a request carries on every fabric: InfiniBand's 92 bytes less the 36 of librdmacm's own.
@@ -261,7 +262,9 @@ impl ConnectionId {
         let mut which = 0;
         // SAFETY: the identifier is live; both are written.
         checked(unsafe { cm::rdma_init_qp_attr(self.raw.as_ptr(), &mut attributes, &mut which) })?;
-        Ok((attributes, which as u32))
+        let mut which = which as u32;
+        seam::connection_attributes(self.device_name().as_deref(), &mut attributes, &mut which);
+        Ok((attributes, which))
     }
 
     /// Asks for the connection: [`News::Answered`] or, on iWARP, [`News::Established`].

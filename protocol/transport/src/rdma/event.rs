@@ -131,8 +131,8 @@ pub struct AsyncEvent {
 }
 
 impl Device {
-    /// Lets [`next_event`](Device::next_event) return at once when there is none.
-    fn events_do_not_wait(&self) -> io::Result<()> {
+    /// Lets [`next_event`](Device::next_event) return at once when there is none. For a device that was just opened.
+    pub(super) fn events_do_not_wait(&self) -> io::Result<()> {
         // SAFETY: the context is open until the last `Device` is gone; the field was set when it was opened.
         let descriptor = unsafe { (*self.raw()).async_fd };
         // SAFETY: fcntl on an open descriptor of ours; F_GETFL takes no argument.
@@ -151,10 +151,6 @@ impl Device {
     /// [`RdmaError::System`] if the device is gone.
     pub fn next_event(&self) -> Result<Option<AsyncEvent>, RdmaError> {
         const NEXT: &str = "see the kernel's log for the device";
-        if let Err(source) = self.events_do_not_wait() {
-            let device = self.name().to_owned();
-            return Err(RdmaError::System { device, what: "watch for events", source, next: NEXT });
-        }
         // SAFETY: an event is numbers and pointers, for which all zeroes is a value.
         let mut event: sys::ibv_async_event = unsafe { std::mem::zeroed() };
         // SAFETY: the context is open; the call fills the event, or fails with EAGAIN because the descriptor does not wait.

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::address::Route;
-use super::device::{Gid, LocalPort};
+use super::device::Gid;
 use super::error::RdmaError;
 use super::identifier::{Identifier, PortSpace, socket_address};
+use super::local::LocalPort;
 use super::queue_pair::QueuePair;
 use super::seam;
 use super::sys::{self, cm};

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use super::address::AddressHandle;
 use super::completion::CompletionQueue;
 use super::connection::ConnectionId;
-use super::device::{LocalPort, Transport};
+use super::device::Transport;
 use super::domain::Domain;
 use super::error::RdmaError;
+use super::local::LocalPort;
 use super::sys;
 
 use sys::ibv_qp_attr_mask as mask;
@@ -481,6 +482,9 @@ pub(super) enum Operation<'a> {
     Datagram { to: &'a AddressHandle, queue_pair: u32, qkey: u32 },
     /// A write into the peer's memory.
     Write { address: u64, key: u32 },
+    /// A message that takes one of the peer's receives: what no lane ever does on a connection.
+    #[cfg(test)]
+    Message,
 }
 
 /// Sends to be posted together.
@@ -548,6 +552,8 @@ impl SendList {
                 request.wr.rdma.remote_addr = address;
                 request.wr.rdma.rkey = key;
             }
+            #[cfg(test)]
+            Operation::Message => request.opcode = sys::ibv_wr_opcode::IBV_WR_SEND,
         }
         self.len += 1;
     }

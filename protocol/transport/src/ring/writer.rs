@@ -173,7 +173,6 @@ impl RingWriter {
     }
 
     /// The ring's region, for a card that reads it.
-    #[cfg(feature = "rdma")]
     pub(crate) fn memory(&self) -> &RingMemory {
         self.core.memory().shared()
     }

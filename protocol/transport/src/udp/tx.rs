@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use protocol::line::{Line, Stamp};
+use protocol::line::Stamp;
 use protocol::packet::{HEADER_LEN, PacketHeader};
-use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
 use socket2::Socket;
 
 use super::{BufferSize, UdpError, UdpOptions, set_option};
 use crate::lane::LaneTx;
+use crate::packets::{Cutter, Packet, Tally};
 use crate::ring::RingWriter;
 
 /// The most packets handed to the kernel in one system call.
@@ -54,12 +54,9 @@ pub struct UdpTxCounters {
 /// [`UdpTx::open`].
 pub struct UdpTx {
     socket: Socket,
-    channel: ChannelId,
-    lane: Lane,
+    cutter: Cutter,
     lines_per_packet: usize,
     send_buffer: BufferSize,
-    /// The stamp of the next line to send.
-    cursor: Stamp,
     counters: UdpTxCounters,
     last_error: i32,
     headers: [PacketHeader; BATCH],
@@ -97,11 +94,9 @@ impl UdpTx {
         let message: libc::mmsghdr = unsafe { std::mem::zeroed() };
         Ok(UdpTx {
             socket,
-            channel: ring.channel(),
-            lane: ring.lane(),
+            cutter: Cutter::new(ring),
             lines_per_packet: options.lines_per_packet(),
             send_buffer: BufferSize { requested: SEND_BUFFER, granted: granted / 2 },
-            cursor: ring.head(),
             counters: UdpTxCounters::default(),
             last_error: 0,
             headers: [PacketHeader::new(ring.channel(), ring.lane(), ring.head(), Nanos::ZERO, false); BATCH],
@@ -128,7 +123,7 @@ impl UdpTx {
 
     /// The stamp of the next line to send.
     pub fn cursor(&self) -> Stamp {
-        self.cursor
+        self.cutter.cursor()
     }
 
     /// The cause of the last refusal that [`UdpTxCounters::errors`] counts.
@@ -136,26 +131,13 @@ impl UdpTx {
         (self.last_error != 0).then(|| io::Error::from_raw_os_error(self.last_error))
     }
 
-    /// The oldest line that this lane still owes and the ring still holds; what it owes beyond that is counted.
-    fn start(&mut self, ring: &RingWriter) -> Stamp {
-        assert!(
-            self.cursor.epoch() == ring.epoch(),
-            "lane opened on epoch {:?}, flushed with a ring of epoch {:?}",
-            self.cursor.epoch(),
-            ring.epoch()
-        );
-        let behind = ring.oldest().sequence().0.saturating_sub(self.cursor.sequence().0);
-        self.counters.lines_skipped += behind;
-        self.cursor.plus(behind)
-    }
-
     /// Makes packet `place` of the batch.
-    fn prepare(&mut self, place: usize, next: Stamp, lines: (&[Line], &[Line]), now: Nanos, ended: bool) {
-        self.headers[place] = PacketHeader::new(self.channel, self.lane, next, now, ended);
-        self.line_counts[place] = lines.0.len() + lines.1.len();
+    fn prepare(&mut self, place: usize, packet: Packet<'_>) {
+        self.headers[place] = packet.header;
+        self.line_counts[place] = packet.line_count();
         // The first piece is the header: `send` fills it in.
         let mut used = 1;
-        for lines in [lines.0, lines.1].into_iter().filter(|lines| !lines.is_empty()) {
+        for lines in [packet.lines.0, packet.lines.1].into_iter().filter(|lines| !lines.is_empty()) {
             self.pieces[place][used] =
                 libc::iovec { iov_base: lines.as_ptr().cast_mut().cast(), iov_len: size_of_val(lines) };
             used += 1;
@@ -205,51 +187,43 @@ impl UdpTx {
         if (1..count).contains(&taken) {
             self.counters.short_sends += 1;
         }
-        let mut sent = 0;
-        for (place, &lines) in self.line_counts[..count].iter().enumerate() {
-            let of_lines = u64::from(lines > 0);
-            if place < taken {
-                self.counters.packets += of_lines;
-                self.counters.heartbeats += 1 - of_lines;
-                self.counters.lines += lines as u64;
-                sent += lines;
-            } else {
-                self.counters.packets_dropped += 1;
-                self.counters.lines_dropped += lines as u64;
-            }
-        }
-        sent
+        let tally = Tally::new(&self.line_counts[..count], taken);
+        self.counters.packets += tally.packets;
+        self.counters.lines += tally.lines;
+        self.counters.heartbeats += tally.heartbeats;
+        self.counters.packets_dropped += tally.packets_dropped;
+        self.counters.lines_dropped += tally.lines_dropped;
+        tally.lines as usize
     }
 }
 
 impl LaneTx for UdpTx {
     fn flush(&mut self, ring: &RingWriter, now: Nanos) -> usize {
-        let head = ring.head();
-        if self.cursor == head {
+        if self.cutter.is_at_head(ring) {
             return 0;
         }
-        let mut cursor = self.start(ring);
+        self.counters.lines_skipped += self.cutter.catch_up(ring);
         let mut sent = 0;
-        while cursor < head {
+        loop {
             let mut packets = 0;
-            while packets < BATCH && cursor < head {
-                let owed = head.sequence().0 - cursor.sequence().0;
-                let count = (owed as usize).min(self.lines_per_packet);
-                self.prepare(packets, cursor.plus(count as u64), ring.lines(cursor, count), now, false);
-                cursor = cursor.plus(count as u64);
+            while packets < BATCH
+                && let Some(packet) = self.cutter.cut(ring, self.lines_per_packet, now)
+            {
+                self.prepare(packets, packet);
                 packets += 1;
+            }
+            if packets == 0 {
+                return sent;
             }
             // SAFETY: the lines are the ring's, borrowed by this call, and its writer is not written to meanwhile.
             sent += unsafe { self.send(packets) };
         }
-        self.cursor = cursor;
-        sent
     }
 
     /// Flushes first: a heartbeat that named lines not yet sent would make each subscriber take them for lost.
     fn heartbeat(&mut self, ring: &RingWriter, now: Nanos, ended: bool) {
         self.flush(ring, now);
-        self.prepare(0, ring.head(), (&[], &[]), now, ended);
+        self.prepare(0, self.cutter.heartbeat(ring, now, ended));
         // SAFETY: the packet has no lines.
         unsafe { self.send(1) };
     }

@@ -364,6 +364,27 @@ impl Drop for Netem {
     }
 }
 
+/// How many queue pairs, regions, domains, completion queues and identifiers the kernel keeps for each device.
+pub(crate) fn resources() -> Vec<String> {
+    let output = Command::new("rdma").arg("resource").output().expect("rdma is there");
+    let text = String::from_utf8(output.stdout).expect("text");
+    // The contexts of librdmacm stay open as long as the process lives.
+    text.lines().map(|line| line.split(" ctx ").next().unwrap_or(line).trim().to_owned()).collect()
+}
+
+/// Waits until there are as many again as `before`: the kernel lets go of connections in its own time.
+pub(crate) fn assert_resources(before: &[String]) {
+    let start = Instant::now();
+    loop {
+        let now = resources();
+        if now == before {
+            return;
+        }
+        assert!(start.elapsed() < LIMIT, "left behind:\n{now:#?}\nbefore:\n{before:#?}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 /// Nanoseconds since some moment: real time for deadlines.
 pub(crate) fn now() -> Nanos {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);

@@ -154,6 +154,18 @@ fn an_attributed_add_carries_its_participant_behind_it() {
 }
 
 #[test]
+fn the_short_and_the_long_form_of_one_order_are_the_same_order() {
+    let order = [&u64s(&[9])[..], b"S", &u32s(&[300]), b"ABC     ", &u32s(&[123_400])].concat();
+    let short = feed().send(b'A', 5, &order);
+    let long = feed().send(b'F', 5, &[&order[..], b"NITE"].concat());
+    assert_eq!(rows(&short), [(Kind::ADD, Side::ASK, 0, 1, 9, 12_340_000_000, 300)]);
+    assert_eq!(rows(&long[..1]), rows(&short));
+    assert_eq!((short.len(), long.len()), (1, 2));
+    // A long form under the short one's type is neither.
+    assert!(feed().raw(&[&[b'A', 0, 5, 0, 0, 0, 0, 0, 0, 0, 1][..], &order, b"NITE"].concat()).is_err());
+}
+
+#[test]
 fn an_execution_is_the_resting_orders_and_then_the_trade_with_the_aggressor_opposite() {
     let mut feed = feed();
     feed.add(5, 9, b'S', 100, 123_400);

@@ -32,6 +32,8 @@ mod peer;
 mod request;
 mod rx;
 mod rx_keeper;
+#[cfg(test)]
+mod tests;
 mod tx;
 mod tx_keeper;
 
@@ -40,8 +42,10 @@ pub use request::{RcOffer, RcToken, Refusal};
 pub use rx::RcRx;
 pub use rx_keeper::{LostReason, RcRxCounters, RcRxEvent, RcRxKeeper, RcRxOptions};
 pub use tx::{RcOptions, RcRingTx, RcTicket};
-pub use tx_keeper::{DropReason, RcTxEvent, RcTxKeeper};
+pub use tx_keeper::{DropReason, RcTxCounters, RcTxEvent, RcTxKeeper};
 
+/// Events of connections that a keeper takes in one turn: whoever asks and asks does not keep it from the rest.
+const EVENTS_PER_TURN: usize = 64;
 /// Bytes before place 0 of a ring.
 const LATEST_LEN: u64 = 128;
 

@@ -22,7 +22,7 @@ const SENDS_PER_SIGNAL: u64 = 64;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PeerFailure {
     /// A write ended with an error.
-    #[error("a write ended with {0}")]
+    #[error("a write ended with an error: {0}; {next}", next = .0.next_step())]
     Completion(Status),
     /// A write did not end in time.
     #[error("a write has not ended after {waited_ns} ns")]

@@ -11,16 +11,16 @@ use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 
 use super::request::{RcOffer, RcToken, Refusal, Request};
-use super::ring_len;
 use super::rx::RcRx;
 use super::tx_keeper::no_channel;
+use super::{EVENTS_PER_TURN, ring_len};
 use crate::memory::{Mapping, PAGE_LEN, RingMemory};
 use crate::rdma::completion::CompletionQueue;
 use crate::rdma::connection::{ConnectionEvent, ConnectionId, EventChannel, News, PrivateData};
-use crate::rdma::device::LocalPort;
 use crate::rdma::domain::Domain;
 use crate::rdma::error::RdmaError;
 use crate::rdma::event::{AsyncEvent, EventKind, EventReaction};
+use crate::rdma::local::LocalPort;
 use crate::rdma::mailbox::{Inbox, Outbox, mailbox};
 use crate::rdma::queue_pair::{Depths, QueuePair, RcTimers, RemoteRights, Service};
 use crate::rdma::region::{Region, Rights};
@@ -74,7 +74,8 @@ pub enum RcRxEvent {
         /// Why.
         why: LostReason,
     },
-    /// The port or the device said something that no connection answers for.
+    /// The port or the device said something that no connection answers for. If the device, or a completion queue, failed,
+    /// the offer is withdrawn; the next one opens the device again.
     Device(AsyncEvent),
 }
 
@@ -163,6 +164,8 @@ pub struct RcRxKeeper {
     /// Rings that were given to the hot half and have not come back.
     rings_out: usize,
     local: LocalPort,
+    /// It failed, and is opened again with the next offer.
+    is_device_lost: bool,
     options: RcRxOptions,
     channel: ChannelId,
     lane: Lane,
@@ -192,6 +195,7 @@ impl RcRxKeeper {
             from_hot,
             rings_out: 0,
             local,
+            is_device_lost: false,
             options: options.clone(),
             channel,
             lane,
@@ -208,7 +212,12 @@ impl RcRxKeeper {
     /// [`RdmaError`]: a port that is down, memory that may not be locked, no more of something on the device.
     pub fn offer(&mut self) -> Result<RcOffer, RdmaError> {
         self.offered = None;
-        self.local = self.local.look_again()?;
+        self.local = if self.is_device_lost {
+            LocalPort::find(self.options.device.as_deref(), self.options.address)?
+        } else {
+            self.local.look_again()?
+        };
+        self.is_device_lost = false;
         let ring = Ring::new(&self.local, self.options.lines)?;
         let listen = || {
             let listener = ConnectionId::new(&self.events_of_connections)?;
@@ -248,7 +257,8 @@ impl RcRxKeeper {
             self.rings_out -= 1;
             drop(reader);
         }
-        while let Ok(Some(event)) = self.events_of_connections.next() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Ok(Some(event)) = self.events_of_connections.next() else { break };
             work += 1;
             self.on_connection_event(event);
         }
@@ -414,6 +424,7 @@ impl RcRxKeeper {
                     self.lose(LostReason::Device(event.kind));
                 }
                 self.offered = None;
+                self.is_device_lost = true;
                 self.say(RcRxEvent::Device(event));
             }
             // Each offer looks the port up again.

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use protocol::line::LINE_LEN;
+use protocol::line::{LINE_LEN, Stamp};
 use protocol::time::Nanos;
 
 use super::peer::{Peer, PeerCounters, Turn};
 use super::tx_keeper::RcTxKeeper;
 use crate::lane::LaneTx;
-use crate::memory::{Mapping, PAGE_LEN};
+use crate::memory::{Mapping, PAGE_LEN, RingMemory};
 use crate::rdma::completion::{Completion, CompletionQueue};
-use crate::rdma::device::LocalPort;
 use crate::rdma::domain::Domain;
 use crate::rdma::error::RdmaError;
+use crate::rdma::local::LocalPort;
 use crate::rdma::mailbox::{Inbox, Outbox, mailbox};
 use crate::rdma::queue_pair::{QueuePair, RcTimers, SendList};
 use crate::rdma::region::{Region, Rights};
@@ -47,7 +47,8 @@ pub struct RcOptions {
     /// [`heartbeat`](LaneTx::heartbeat) asks for in between is left out, but for the end of the session. `None`: whenever
     /// that asks for it, and at no other time.
     pub heartbeat_interval_ns: Option<u64>,
-    /// How long connecting may take. librdmacm's own limits are many seconds.
+    /// How long connecting may take. librdmacm's own limits are many seconds: a request that is lost on the way is sent again
+    /// after four, so on a bad wire it is better to give up and have another offer.
     pub connect_limit_ns: u64,
     /// When an unanswered packet is sent again, and how often.
     pub timers: RcTimers,
@@ -99,12 +100,56 @@ pub(super) struct Sources {
     pub(super) head: CachePadded<AtomicU64>,
 }
 
+impl Sources {
+    /// Registers the ring in `memory`, whose head is `head`, on `local`.
+    pub(super) fn new(
+        options: &RcOptions,
+        local: &LocalPort,
+        memory: &RingMemory,
+        head: Stamp,
+    ) -> Result<Sources, RdmaError> {
+        let domain = Domain::new(&local.device)?;
+        let ring_region =
+            Region::new(&domain, memory.mapping(), memory.address(), memory.byte_len(), Rights::SendOnly)?;
+        let len = (options.max_peers * LINE_LEN).next_multiple_of(PAGE_LEN);
+        let beats = match Mapping::anonymous(len) {
+            Ok((mapping, _)) => Arc::new(mapping),
+            Err(source) => {
+                return Err(RdmaError::System {
+                    device: local.device.name().to_owned(),
+                    what: "map memory for heartbeats",
+                    source,
+                    next: "free memory",
+                });
+            }
+        };
+        let (address, len) = beats.extent();
+        let beat_region = Region::new(&domain, &beats, address, len, Rights::SendOnly)?;
+        // A queue pair that fails flushes everything that it has under way, asked for or not. What one that is gone has left
+        // is taken before its place is given to another (`take_mail`).
+        let entries = options.send_depth * options.max_peers;
+        let completions = Arc::new(CompletionQueue::new(&local.device, entries)?);
+        let head = CachePadded::new(AtomicU64::new(head.0));
+        Ok(Sources { ring_region, beat_region, beats, completions, domain, head })
+    }
+}
+
 /// What the keeper tells the hot half.
 pub(super) enum ToHot {
     /// A subscriber to write to from now on.
     Take(Box<Peer>),
     /// One to hand back.
     LetGo(RcTicket),
+    /// Other sources, on a device that was opened again; there are no subscribers of the old ones any more.
+    Renew(Arc<Sources>),
+}
+
+/// What the hot half hands back, to be destroyed.
+pub(super) enum FromHot {
+    /// A subscriber that has failed, or was to be let go.
+    Peer(Box<Peer>),
+    /// The sources before a [`Renew`](ToHot::Renew).
+    Sources(Arc<Sources>),
 }
 
 /// The publisher's side: a cursor per subscriber over the ring.
@@ -116,7 +161,7 @@ pub struct RcRingTx {
     #[expect(clippy::vec_box, reason = "boxes come from the keeper and go back to it; here nothing is freed")]
     peers: Vec<Box<Peer>>,
     inbox: Inbox<ToHot>,
-    outbox: Outbox<Box<Peer>>,
+    outbox: Outbox<FromHot>,
     sources: Arc<Sources>,
     options: RcOptions,
     write_limit: u64,
@@ -146,37 +191,16 @@ impl RcRingTx {
             let allowed = format!("from {LEAST_DEPTH} to {}", limits.queue_depth);
             return Err(limit("the send queue", options.send_depth, allowed));
         }
-        // A queue pair that fails flushes everything that it has under way, asked for or not. What one that is gone has left
-        // is taken before its place is given to another (`take_mail`).
         let entries = options.send_depth * options.max_peers.min(MOST_PEERS + 1);
         if entries == 0 || options.max_peers > MOST_PEERS || entries > limits.completions {
             let allowed = format!("1 to {MOST_PEERS} and, times the send queue, at most {}", limits.completions);
             return Err(limit("the number of subscribers", options.max_peers, allowed));
         }
-        let domain = Domain::new(&local.device)?;
-        let memory = ring.memory();
-        let ring_region =
-            Region::new(&domain, memory.mapping(), memory.address(), memory.byte_len(), Rights::SendOnly)?;
-        let len = (options.max_peers * LINE_LEN).next_multiple_of(PAGE_LEN);
-        let beats = match Mapping::anonymous(len) {
-            Ok((mapping, _)) => Arc::new(mapping),
-            Err(source) => {
-                return Err(RdmaError::System {
-                    device: local.device.name().to_owned(),
-                    what: "map memory for heartbeats",
-                    source,
-                    next: "free memory",
-                });
-            }
-        };
-        let (address, len) = beats.extent();
-        let beat_region = Region::new(&domain, &beats, address, len, Rights::SendOnly)?;
-        let completions = Arc::new(CompletionQueue::new(&local.device, entries)?);
-        let head = CachePadded::new(AtomicU64::new(ring.head().0));
-        let sources = Arc::new(Sources { ring_region, beat_region, beats, completions, domain, head });
-        // A subscriber is taken in once and let go at most once, and its place is free again only when it is back.
-        let (to_hot, inbox) = mailbox(2 * options.max_peers);
-        let (outbox, from_hot) = mailbox(options.max_peers);
+        let sources = Arc::new(Sources::new(options, &local, ring.memory(), ring.head())?);
+        // A subscriber is taken in once and let go at most once, and its place is free again only when it is back; which it
+        // may be, having failed, before the hot half reads that it is to go. And sources.
+        let (to_hot, inbox) = mailbox(3 * options.max_peers + 1);
+        let (outbox, from_hot) = mailbox(options.max_peers + 1);
         let keeper = RcTxKeeper::new(options, local, ring, Arc::clone(&sources), to_hot, from_hot)?;
         let lane = RcRingTx {
             peers: Vec::with_capacity(options.max_peers),
@@ -256,6 +280,10 @@ impl RcRingTx {
             match message {
                 ToHot::Take(peer) => self.peers.push(peer),
                 ToHot::LetGo(ticket) => self.hand_back(|peer| peer.ticket == ticket),
+                ToHot::Renew(sources) => {
+                    let before = std::mem::replace(&mut self.sources, sources);
+                    drop(self.outbox.post(FromHot::Sources(before)));
+                }
             }
         }
     }
@@ -266,10 +294,8 @@ impl RcRingTx {
         while let Some(place) = self.peers.iter().position(|peer| such(peer)) {
             let peer = self.peers.remove(place);
             self.past_lines_skipped += peer.counters.lines_skipped;
-            if let Err(peer) = self.outbox.post(peer) {
-                // There is room for every subscriber, so the keeper is gone: there is nobody else to destroy it.
-                drop(peer);
-            }
+            // There is room for every subscriber. If it comes back the keeper is gone, and nobody else is there to destroy it.
+            drop(self.outbox.post(FromHot::Peer(peer)));
         }
     }
 

@@ -11,20 +11,26 @@ use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
 use zerocopy::IntoBytes;
 
+use super::EVENTS_PER_TURN;
 use super::peer::{Peer, PeerFailure};
 use super::request::{RcOffer, RcToken, Refusal, Request};
-use super::tx::{RcOptions, RcTicket, Sources, ToHot};
+use super::tx::{FromHot, RcOptions, RcTicket, Sources, ToHot};
+use crate::memory::RingMemory;
 use crate::rdma::completion::{Reaction, Status};
 use crate::rdma::connection::{ConnectionEvent, ConnectionId, ConnectionKey, EventChannel, News, Step};
-use crate::rdma::device::{LocalPort, Transport};
+use crate::rdma::device::Transport;
 use crate::rdma::error::RdmaError;
 use crate::rdma::event::{AsyncEvent, EventKind, EventReaction};
+use crate::rdma::local::LocalPort;
 use crate::rdma::mailbox::{Inbox, Outbox};
 use crate::rdma::queue_pair::{Depths, QueuePair, RemoteRights, Service};
 use crate::ring::RingWriter;
 
 /// Events of the device that are kept for whoever asks late; more are counted by nobody and lost.
 const DEVICE_EVENTS: usize = 64;
+
+/// How often it is tried to open a device again that has failed.
+const MEND_INTERVAL_NS: i64 = 1_000_000_000;
 
 /// What became of a connection.
 #[derive(Debug)]
@@ -44,8 +50,24 @@ pub enum RcTxEvent {
         /// Why.
         why: DropReason,
     },
-    /// The port or the device said something that no one connection answers for.
+    /// The port or the device said something that no one connection answers for. If the device, or the completion queue,
+    /// failed, every connection is dropped, and everything is opened again by itself.
     Device(AsyncEvent),
+}
+
+/// What was counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RcTxCounters {
+    /// Connections that were made.
+    pub connected: u64,
+    /// Connections, and attempts, that ended.
+    pub dropped: u64,
+    /// Of those: subscribers that refused, or whose ring, key or rights were not what they had told.
+    pub refused: u64,
+    /// Of those: by a fault of this program.
+    pub own_faults: u64,
+    /// Times that the device was opened again because it, or a completion queue, had failed.
+    pub mended: u64,
 }
 
 /// Why a connection could not be made, or is over.
@@ -143,6 +165,15 @@ enum Stage {
     Leaving(DropReason),
 }
 
+/// A lane that does not work.
+struct Broken {
+    kind: EventKind,
+    /// When it was last tried to mend it.
+    tried_at: Option<Nanos>,
+    /// Why that failed.
+    why: Option<RdmaError>,
+}
+
 struct Session {
     ticket: RcTicket,
     offer: RcOffer,
@@ -164,7 +195,7 @@ pub struct RcTxKeeper {
     sessions: Vec<Session>,
     events_of_connections: EventChannel,
     to_hot: Outbox<ToHot>,
-    from_hot: Inbox<Box<Peer>>,
+    from_hot: Inbox<FromHot>,
     sources: Arc<Sources>,
     local: LocalPort,
     options: RcOptions,
@@ -175,8 +206,11 @@ pub struct RcTxKeeper {
     ring_lines: u64,
     free_places: Vec<usize>,
     next_ticket: u64,
-    /// The device or the completion queue failed: no connection works any more.
-    broken: Option<EventKind>,
+    /// The ring, to be registered again if need be.
+    memory: RingMemory,
+    /// The device or the completion queue failed, and no connection works until everything is opened again.
+    broken: Option<Broken>,
+    counters: RcTxCounters,
     events: VecDeque<RcTxEvent>,
 }
 
@@ -187,7 +221,7 @@ impl RcTxKeeper {
         ring: &RingWriter,
         sources: Arc<Sources>,
         to_hot: Outbox<ToHot>,
-        from_hot: Inbox<Box<Peer>>,
+        from_hot: Inbox<FromHot>,
     ) -> Result<RcTxKeeper, RdmaError> {
         let events_of_connections = EventChannel::new().map_err(|source| no_channel(&local, source))?;
         Ok(RcTxKeeper {
@@ -204,7 +238,9 @@ impl RcTxKeeper {
             ring_lines: ring.capacity() as u64,
             free_places: (0..options.max_peers).rev().collect(),
             next_ticket: 0,
+            memory: ring.memory().clone(),
             broken: None,
+            counters: RcTxCounters::default(),
             events: VecDeque::new(),
         })
     }
@@ -214,7 +250,7 @@ impl RcTxKeeper {
     pub fn connect(&mut self, offer: &RcOffer, token: RcToken, now: Nanos) -> RcTicket {
         let ticket = self.free_ticket();
         if let Err(why) = self.begin(ticket, offer, token, now) {
-            self.events.push_back(RcTxEvent::Dropped { ticket, why });
+            self.tell_dropped(ticket, why);
         }
         ticket
     }
@@ -229,11 +265,15 @@ impl RcTxKeeper {
     /// One turn: what the kernel, the hot half and the device have said since the last. Returns how much that was.
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = 0;
-        while let Some(peer) = self.from_hot.take() {
+        while let Some(back) = self.from_hot.take() {
             work += 1;
-            self.on_handed_back(peer);
+            match back {
+                FromHot::Peer(peer) => self.on_handed_back(peer),
+                FromHot::Sources(before) => drop(before),
+            }
         }
-        while let Some(event) = self.next_connection_event() {
+        for _ in 0..EVENTS_PER_TURN {
+            let Some(event) = self.next_connection_event() else { break };
             work += 1;
             self.on_connection_event(event);
         }
@@ -262,12 +302,56 @@ impl RcTxKeeper {
                 self.end(place, DropReason::TimeLimit { step, limit_ns });
             }
         }
+        if self.broken.is_some() && self.sessions.is_empty() {
+            work += usize::from(self.mend(now));
+        }
         work
+    }
+
+    /// Opens the device again, at most once in [`MEND_INTERVAL_NS`]. Returns whether that succeeded.
+    fn mend(&mut self, now: Nanos) -> bool {
+        let Some(broken) = &mut self.broken else { return false };
+        if broken.tried_at.is_some_and(|at| now.since(at) < MEND_INTERVAL_NS) {
+            return false;
+        }
+        broken.tried_at = Some(now);
+        // Relaxed: as in `first`.
+        let head = Stamp(self.sources.head.load(Ordering::Relaxed));
+        let opened = LocalPort::find(self.options.device.as_deref(), self.options.address)
+            .and_then(|local| Ok((Arc::new(Sources::new(&self.options, &local, &self.memory, head)?), local)));
+        match opened {
+            Ok((sources, local)) => {
+                if self.to_hot.post(ToHot::Renew(Arc::clone(&sources))).is_err() {
+                    // The hot half has not taken the last ones yet.
+                    return false;
+                }
+                self.sources = sources;
+                self.local = local;
+                self.broken = None;
+                self.counters.mended += 1;
+                true
+            }
+            Err(error) => {
+                broken.why = Some(error);
+                false
+            }
+        }
     }
 
     /// What happened, in order.
     pub fn next_event(&mut self) -> Option<RcTxEvent> {
         self.events.pop_front()
+    }
+
+    /// What was counted.
+    pub fn counters(&self) -> &RcTxCounters {
+        &self.counters
+    }
+
+    /// Why the lane does not work, if it does not: the device failed, and opening it again, which is tried each second, did
+    /// so too. Until it works, connections are dropped with [`DropReason::Device`].
+    pub fn cannot_mend(&self) -> Option<&RdmaError> {
+        self.broken.as_ref().and_then(|broken| broken.why.as_ref())
     }
 
     /// Connections that are made, being made, or being ended.
@@ -304,8 +388,8 @@ impl RcTxKeeper {
     }
 
     fn begin(&mut self, ticket: RcTicket, offer: &RcOffer, token: RcToken, now: Nanos) -> Result<(), DropReason> {
-        if let Some(kind) = self.broken {
-            return Err(DropReason::Device(kind));
+        if let Some(broken) = &self.broken {
+            return Err(DropReason::Device(broken.kind));
         }
         let is_ring = offer.lines.is_power_of_two() && (2..=crate::shm::MAX_LINES as u64).contains(&offer.lines);
         let len = super::ring_len(offer.lines);
@@ -348,6 +432,8 @@ impl RcTxKeeper {
             (News::RouteFound, Stage::Route) => self.ask(place),
             (News::Answered, Stage::Answer(_)) => self.take_answer(place, true),
             (News::Established, Stage::Answer(_)) => self.take_answer(place, false),
+            // The subscriber let go before it had seen that its agreement was confirmed.
+            (News::Rejected { .. }, Stage::Writing | Stage::Leaving(_)) => Err(DropReason::Disconnected),
             (News::Rejected { reason, private }, _) => Err(match Refusal::read(private.bytes()) {
                 Some(refusal) => DropReason::Refused(refusal),
                 None => DropReason::Rejected { reason },
@@ -422,6 +508,7 @@ impl RcTxKeeper {
             self.end(place, DropReason::Closed);
             return Ok(());
         }
+        self.counters.connected += 1;
         self.events.push_back(RcTxEvent::Connected { ticket, first });
         Ok(())
     }
@@ -453,7 +540,7 @@ impl RcTxKeeper {
                 }
             }
             EventReaction::RebuildCompletionQueue | EventReaction::ReopenDevice => {
-                self.broken = Some(event.kind);
+                self.broken = Some(Broken { kind: event.kind, tried_at: None, why: None });
                 for place in (0..self.sessions.len()).rev() {
                     self.drop_session(place, DropReason::Device(event.kind));
                 }
@@ -498,6 +585,16 @@ impl RcTxKeeper {
             }
         }
         self.free_places.push(beat_place);
+        self.tell_dropped(ticket, why);
+    }
+
+    fn tell_dropped(&mut self, ticket: RcTicket, why: DropReason) {
+        self.counters.dropped += 1;
+        match why.reaction() {
+            Reaction::RefusePeer => self.counters.refused += 1,
+            Reaction::OwnFault => self.counters.own_faults += 1,
+            Reaction::Reclaim | Reaction::Ignore | Reaction::DropPeer | Reaction::Rebuild => {}
+        }
         self.events.push_back(RcTxEvent::Dropped { ticket, why });
     }
 }

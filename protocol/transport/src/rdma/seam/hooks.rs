@@ -244,6 +244,16 @@ pub(in super::super) fn join_answer(device: &str, found: (ibv_ah_attr, u32, u32)
     answer.map_or(found, |answer| (answer.address.raw(), answer.queue_pair, answer.qkey))
 }
 
+/// The attributes of a connected queue pair on a device, and which of them, as librdmacm says.
+pub(in super::super) fn connection_attributes(device: Option<&str>, attributes: &mut ibv_qp_attr, which: &mut u32) {
+    let answer = device.and_then(seam_named).and_then(|seam| seam.script().connection);
+    if let Some(answer) = answer {
+        attributes.ah_attr = answer.address.raw();
+        attributes.pkey_index = answer.pkey_index;
+        *which |= answer.mask;
+    }
+}
+
 /// `ibv_get_async_event`.
 ///
 /// # Safety

@@ -65,6 +65,17 @@ pub struct JoinAnswer {
     pub qkey: u32,
 }
 
+/// What librdmacm is to answer when it is asked for a connected queue pair's attributes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ConnectionAnswer {
+    /// The way to the peer.
+    pub address: AddressAttributes,
+    /// The place of the partition.
+    pub pkey_index: u16,
+    /// Bits of the mask beside its own.
+    pub mask: u32,
+}
+
 /// What a seam is to do, and what it has seen.
 #[derive(Default)]
 struct Script {
@@ -81,6 +92,7 @@ struct Script {
     is_acknowledged_here: bool,
     port: PresentedPort,
     join: Option<JoinAnswer>,
+    connection: Option<ConnectionAnswer>,
     is_cut_off: bool,
     calls: Vec<Call>,
     /// Queue pairs that are there: their numbers, and where they are.
@@ -187,6 +199,11 @@ impl Seam {
     /// What joins that succeed are answered with from now on.
     pub fn answer_joins(&self, answer: Option<JoinAnswer>) {
         self.0.script().join = answer;
+    }
+
+    /// What connected queue pairs are to be told from now on.
+    pub fn answer_connections(&self, answer: Option<ConnectionAnswer>) {
+        self.0.script().connection = answer;
     }
 
     /// With `true`, queue pairs are neither changed nor attached, address handles not made and work not posted: those calls

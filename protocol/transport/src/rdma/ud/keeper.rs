@@ -11,9 +11,9 @@ use std::sync::Arc;
 use protocol::time::Nanos;
 
 use super::super::completion::{Reaction, Status};
-use super::super::device::LocalPort;
 use super::super::error::RdmaError;
 use super::super::event::EventReaction;
+use super::super::local::LocalPort;
 use super::super::mailbox::{Inbox, Outbox};
 use super::super::multicast::{GroupAddress, MulticastJoin, MulticastMembership};
 use super::super::queue_pair::QueuePair;
@@ -275,6 +275,12 @@ impl<S: Side> Core<S> {
         self.kept.as_ref().map(|kept| S::queue_pair(&kept.equipment))
     }
 
+    pub(super) fn redirect(&mut self, peer: UdPeer, now: Nanos) {
+        assert!(matches!(self.target, Target::Peer(_)), "a lane to {:?}", self.target);
+        self.target = Target::Peer(peer);
+        self.stop(now);
+    }
+
     fn number(&self) -> Option<u32> {
         self.kept.as_ref().map(|kept| kept.number)
     }
@@ -289,6 +295,10 @@ impl<S: Side> Core<S> {
 
     /// Sends an order to the hot half, behind those that wait already.
     pub(super) fn order(&mut self, order: Order<Gear<S>, Sources<S>>) {
+        if matches!(order, Order::Sources(_)) {
+            // Only the last word counts, and so what waits stays bounded.
+            self.unposted.retain(|waiting| !matches!(waiting, Order::Sources(_)));
+        }
         self.unposted.push_back(order);
         self.post();
     }

@@ -7,13 +7,7 @@
 //! A payload above the port's active MTU would be taken, completed with success, and never delivered; a wrong Q_Key and an
 //! empty receive queue are as silent. So lengths are checked here, and everything is counted.
 //!
-//! Each half of a lane is two values. The hot one ([`UdTx`], [`UdRx`]) belongs to the loop that polls; it allocates nothing
-//! and makes no system call that the device's driver does not make. The cold one, its keeper ([`UdTxKeeper`],
-//! [`UdRxKeeper`]), belongs to a thread that turns every millisecond: it watches the device's asynchronous events, and when
-//! the port goes down, its address moves or the lane fails, it builds everything anew - looks the port up, joins the group,
-//! makes a queue pair - and hands it to the hot half, which gives the old one back to be destroyed. Meanwhile the sender
-//! counts what it does not send. Without its keeper turning a lane works until the first such event, and no longer; without
-//! its keeper at all it has left the group.
+//! The hot halves are in `tx` and `rx`; both keepers share the state machine in `keeper`.
 
 mod keeper;
 mod rx;
@@ -26,9 +20,10 @@ use protocol::line::LINE_LEN;
 use protocol::packet::{HEADER_LEN, MAX_LINES};
 
 use super::completion::{Reaction, Status};
-use super::device::{Fabric, Gid, LocalPort};
+use super::device::{Fabric, Gid};
 use super::error::RdmaError;
 use super::event::{AsyncEvent, EventKind};
+use super::local::LocalPort;
 use super::multicast::GroupAddress;
 use crate::memory::Mapping;
 

@@ -8,9 +8,10 @@ use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 
 use super::super::completion::{Completion, CompletionQueue};
-use super::super::device::{Gid, LocalPort};
+use super::super::device::Gid;
 use super::super::domain::Domain;
 use super::super::error::RdmaError;
+use super::super::local::LocalPort;
 use super::super::mailbox::{Inbox, Outbox, mailbox};
 use super::super::multicast::{GroupAddress, MulticastMembership};
 use super::super::queue_pair::{Depths, Piece, QueuePair, ReceiveList, Service};
@@ -166,7 +167,7 @@ impl Side for RxSide {
     }
 }
 
-/// The hot half of a receiver. See the [module](super).
+/// The hot half of a receiver. See the [module](crate::rdma).
 ///
 /// The card writes datagrams into buffers set aside by the keeper; lines are handed up where they lie, and the buffers are
 /// given back to the card after that, in batches. Allocates nothing, and makes no system call that the device's driver does
@@ -374,7 +375,7 @@ impl LaneRx for UdRx {
     }
 }
 
-/// The cold half of a receiver. See the [module](super).
+/// The cold half of a receiver. See the [module](crate::rdma).
 pub struct UdRxKeeper {
     core: Core<RxSide>,
     /// Those expected, and the own ones.

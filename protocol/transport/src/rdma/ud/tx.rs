@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use protocol::line::{LINE_LEN, Line, Stamp};
-use protocol::packet::{HEADER_LEN, PacketHeader};
-use protocol::record::{ChannelId, Lane};
+use protocol::packet::HEADER_LEN;
 use protocol::time::Nanos;
 use zerocopy::little_endian::U64;
 
 use super::super::address::{AddressHandle, Route};
 use super::super::completion::{Completion, CompletionQueue};
-use super::super::device::LocalPort;
 use super::super::domain::Domain;
 use super::super::error::RdmaError;
+use super::super::local::LocalPort;
 use super::super::mailbox::{Inbox, Outbox, mailbox};
 use super::super::multicast::{GroupAddress, MulticastMembership};
 use super::super::queue_pair::{BURST, Depths, Operation, Piece, QueuePair, SendList, Service};
@@ -26,6 +25,7 @@ use super::{
 };
 use crate::lane::LaneTx;
 use crate::memory::{Mapping, RingMemory};
+use crate::packets::{Cutter, Packet, Tally};
 use crate::ring::RingWriter;
 
 /// What a [`UdTx`] has done. Lines count where their packet counts.
@@ -182,7 +182,7 @@ impl Side for TxSide {
     }
 }
 
-/// The hot half of a sender. See the [module](super).
+/// The hot half of a sender. See the [module](crate::rdma).
 ///
 /// Allocates nothing, and makes no system call that the device's driver does not make.
 pub struct UdTx {
@@ -190,11 +190,7 @@ pub struct UdTx {
     gear: Option<Box<TxGear>>,
     orders: Inbox<Order<TxGear, ()>>,
     returns: Outbox<Return<TxGear, ()>>,
-    channel: ChannelId,
-    lane: Lane,
-    /// Where the ring is that it was opened on.
-    ring_address: u64,
-    cursor: Stamp,
+    cutter: Cutter,
     deadline_ns: u64,
     counters: UdTxCounters,
 }
@@ -227,10 +223,7 @@ impl UdTx {
             gear: None,
             orders: to_hot,
             returns: to_keeper,
-            channel: ring.channel(),
-            lane: ring.lane(),
-            ring_address: ring.memory().address().as_ptr() as u64,
-            cursor: ring.head(),
+            cutter: Cutter::new(ring),
             deadline_ns: options.deadline_ns,
             counters: UdTxCounters::default(),
         };
@@ -255,7 +248,7 @@ impl UdTx {
 
     /// The stamp of the next line to send.
     pub fn cursor(&self) -> Stamp {
-        self.cursor
+        self.cutter.cursor()
     }
 
     /// Whether it sends: not while it is being built anew.
@@ -285,17 +278,6 @@ impl UdTx {
         if let Some(gear) = self.gear.take() {
             let _ = self.returns.post(Return::Gear(gear));
         }
-    }
-
-    /// The oldest line that this lane still owes and the ring still holds; what it owes beyond that is counted.
-    fn start(&mut self, ring: &RingWriter) -> Stamp {
-        assert!(
-            self.cursor.epoch() == ring.epoch() && ring.memory().address().as_ptr() as u64 == self.ring_address,
-            "lane opened on another ring than it is flushed with"
-        );
-        let behind = ring.oldest().sequence().0.saturating_sub(self.cursor.sequence().0);
-        self.counters.lines_skipped += behind;
-        self.cursor.plus(behind)
     }
 }
 
@@ -347,9 +329,9 @@ impl TxGear {
 
     /// Adds a packet to the list.
     #[inline]
-    fn push(&mut self, header: PacketHeader, lines: (&[Line], &[Line]), now: Nanos, counters: &mut UdTxCounters) {
+    fn push(&mut self, packet: Packet<'_>, now: Nanos, counters: &mut UdTxCounters) {
         let equipment = &*self.equipment;
-        let count = lines.0.len() + lines.1.len();
+        let (lines, count) = (packet.lines, packet.line_count());
         debug_assert!(
             count <= equipment.lines_per_packet,
             "{count} lines in a packet of {}",
@@ -358,7 +340,7 @@ impl TxGear {
         let id = self.posted + self.list.len() as u64;
         // The slot's last send has ended: there is room in the queue.
         let slot = (id % equipment.depth) as usize * HEADER_LEN;
-        let words: [U64; 4] = zerocopy::transmute!(header);
+        let words: [U64; 4] = zerocopy::transmute!(packet.header);
         for (i, word) in words.into_iter().enumerate() {
             let place = equipment.headers.word_mut(slot + i * 8);
             // Relaxed: the doorbell, a write that the driver orders after all before it, is what the device follows.
@@ -375,7 +357,8 @@ impl TxGear {
         let used = 1 + usize::from(!lines.0.is_empty()) + usize::from(!lines.1.is_empty());
         let is_inline = HEADER_LEN + count * LINE_LEN <= equipment.queue_pair.inline_limit();
         self.since_signal += 1;
-        let is_signalled = self.since_signal >= SENDS_PER_SIGNAL;
+        // A heartbeat is sent when little else is: a send that hangs is noticed then too.
+        let is_signalled = self.since_signal >= SENDS_PER_SIGNAL || count == 0;
         if is_signalled {
             self.since_signal = 0;
             self.signalled.push_back((id, now));
@@ -413,20 +396,13 @@ impl TxGear {
             }
         };
         self.posted += taken as u64;
-        let mut sent = 0;
-        for (place, &lines) in self.line_counts[..count].iter().enumerate() {
-            let of_lines = u64::from(lines > 0);
-            if place < taken {
-                counters.packets += of_lines;
-                counters.heartbeats += 1 - of_lines;
-                counters.lines += lines as u64;
-                sent += lines;
-            } else {
-                counters.packets_dropped += 1;
-                counters.lines_dropped += lines as u64;
-            }
-        }
-        sent
+        let tally = Tally::new(&self.line_counts[..count], taken);
+        counters.packets += tally.packets;
+        counters.lines += tally.lines;
+        counters.heartbeats += tally.heartbeats;
+        counters.packets_dropped += tally.packets_dropped;
+        counters.lines_dropped += tally.lines_dropped;
+        tally.lines as usize
     }
 }
 
@@ -435,12 +411,11 @@ impl LaneTx for UdTx {
         if self.orders.has_mail() {
             self.answer();
         }
-        let head = ring.head();
-        if self.cursor == head {
+        if self.cutter.is_at_head(ring) {
             return 0;
         }
-        let mut cursor = self.start(ring);
         let counters = &mut self.counters;
+        counters.lines_skipped += self.cutter.catch_up(ring);
         if let Some(gear) = &mut self.gear {
             gear.watch(now, self.deadline_ns, counters);
             if gear.failure.is_some() {
@@ -449,32 +424,26 @@ impl LaneTx for UdTx {
         }
         let counters = &mut self.counters;
         let Some(gear) = &mut self.gear else {
-            counters.lines_passed_over += head.0 - cursor.0;
-            self.cursor = head;
+            counters.lines_passed_over += self.cutter.pass_over(ring);
             return 0;
         };
         let mut sent = 0;
-        while cursor < head {
+        loop {
             if gear.room() == 0 {
                 sent += gear.post(counters);
                 gear.reap(counters);
                 if gear.room() == 0 {
-                    counters.full_queue += 1;
+                    counters.full_queue += u64::from(!self.cutter.is_at_head(ring));
                     break;
                 }
             }
-            let owed = head.0 - cursor.0;
-            let count = (owed as usize).min(gear.equipment.lines_per_packet);
-            let next = cursor.plus(count as u64);
-            let header = PacketHeader::new(self.channel, self.lane, next, now, false);
-            gear.push(header, ring.lines(cursor, count), now, counters);
-            cursor = next;
+            let Some(packet) = self.cutter.cut(ring, gear.equipment.lines_per_packet, now) else { break };
+            gear.push(packet, now, counters);
             if gear.list.is_full() {
                 sent += gear.post(counters);
             }
         }
         sent += gear.post(counters);
-        self.cursor = cursor;
         gear.reap(counters);
         if gear.failure.is_some() {
             self.give_back();
@@ -492,11 +461,10 @@ impl LaneTx for UdTx {
         };
         gear.reap(counters);
         gear.watch(now, self.deadline_ns, counters);
-        if self.cursor != ring.head() || gear.room() == 0 || gear.failure.is_some() {
+        if !self.cutter.is_at_head(ring) || gear.room() == 0 || gear.failure.is_some() {
             counters.heartbeats_skipped += 1;
         } else {
-            let header = PacketHeader::new(self.channel, self.lane, ring.head(), now, ended);
-            gear.push(header, (&[], &[]), now, counters);
+            gear.push(self.cutter.heartbeat(ring, now, ended), now, counters);
             gear.post(counters);
         }
         if gear.failure.is_some() {
@@ -509,7 +477,7 @@ impl LaneTx for UdTx {
     }
 }
 
-/// The cold half of a sender. See the [module](super).
+/// The cold half of a sender. See the [module](crate::rdma).
 pub struct UdTxKeeper(Core<TxSide>);
 
 impl UdTxKeeper {
@@ -521,6 +489,15 @@ impl UdTxKeeper {
     /// What happened, oldest first.
     pub fn next_event(&mut self) -> Option<UdEvent> {
         self.0.next_event()
+    }
+
+    /// Sends to another queue pair from now on: that of a receiver which was built anew. For a lane to one queue pair
+    /// ([`UdTx::open_to`]); it is built anew for that, with a source of its own.
+    ///
+    /// # Panics
+    /// If the lane sends to a group.
+    pub fn redirect(&mut self, peer: UdPeer, now: Nanos) {
+        self.0.redirect(peer, now);
     }
 
     /// What receivers see as the sender, and must expect: they drop all others. While the lane is being built anew, what it

@@ -1,0 +1,77 @@
+//! The command `inspect`.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use publisher::open::OpenError;
+
+use super::{InspectOptions, inspect};
+
+/// Between two lines that say how far it is.
+const SHOW_EVERY: Duration = Duration::from_secs(2);
+
+/// What `feeds-replay inspect` is told.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  feeds-replay inspect 12302019.NASDAQ_ITCH50.gz
+      a day file as Nasdaq gives it; the date is in its name
+  feeds-replay inspect morning.pcapng.gz
+      a packet capture: lines A and B are arbitrated, and shown one by one; the date is that of the packets
+  feeds-replay inspect day.itch --date none --json | jq .crossed_event_ends
+
+The exit status is 0 if the capture was read to its end, and 1 if it is cut off or damaged; everything before the fault \
+is reported all the same. Ctrl-C ends it with what was found so far.")]
+pub struct InspectArguments {
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
+    pub file: PathBuf,
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
+    #[arg(long)]
+    pub date: Option<String>,
+    /// The one MoldUDP64 session that is wanted. Left out: all of them.
+    #[arg(long)]
+    pub session: Option<String>,
+    /// Take a capture that is cut off for one that ends there.
+    #[arg(long)]
+    pub lenient: bool,
+    /// Carry market participant positions too.
+    #[arg(long)]
+    pub full: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Inspects a capture and prints what is in it. Returns whether it could be read to its end (or was asked to stop).
+///
+/// # Errors
+/// [`OpenError`]: there is nothing to inspect.
+pub fn run(arguments: &InspectArguments, stop: &AtomicBool) -> Result<bool, Box<dyn std::error::Error>> {
+    let options = InspectOptions {
+        date: arguments.date.clone(),
+        lenient: arguments.lenient,
+        session: arguments.session.clone(),
+        full: arguments.full,
+        ..InspectOptions::default()
+    };
+    let mut shown = Instant::now();
+    let inspection = inspect(&arguments.file, &options, stop, &mut |progress| {
+        if shown.elapsed() >= SHOW_EVERY {
+            shown = Instant::now();
+            eprintln!("{} messages in {} MB so far", progress.messages, progress.bytes / 1_000_000);
+        }
+    })
+    .map_err(|error: OpenError| Box::new(error))?;
+    if arguments.json {
+        println!("{}", inspection.json());
+    } else {
+        print!("{}", inspection.text());
+    }
+    // The text has it already, in its first lines.
+    if let Some(error) = inspection.error.as_ref().filter(|_| arguments.json) {
+        eprintln!("feeds-replay: {error}");
+    }
+    Ok(inspection.error.is_none())
+}

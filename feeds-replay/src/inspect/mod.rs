@@ -1,0 +1,491 @@
+//! What is in a capture: one pass over it, through the publisher's own decoder and books.
+//!
+//! [`inspect`] reads a file to its end (or to a fault, or until it is asked to stop) and returns an [`Inspection`]: counts
+//! by type, instruments, the time range, what is missing, what is inconsistent, and what is not carried, each with the
+//! first places where it was seen. Books are built from whatever the capture starts with; where that is not the venue's
+//! start of day they are Suspect, and the report says so.
+//!
+//! A packet capture may hold several channels side by side. Each is a pass of its own, with its own books; counts add up.
+
+pub mod command;
+pub mod problems;
+pub mod report;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use protocol::book::{Bbo, BookEvent, Books, BooksConfig, Inconsistency, Start};
+use protocol::line::{Epoch, SequenceNumber, Stamp};
+use protocol::price::Decimal;
+use protocol::record::{InstrumentId, Kind, Record};
+use protocol::time::Nanos;
+use publisher::date::SessionDate;
+use publisher::feed::{FeedError, FeedSource, Message, Notice};
+use publisher::itch::mold::{MoldStats, SessionStats};
+use publisher::itch::{Normaliser, NormaliserOptions, Rejected, decode};
+use publisher::open::{FeedOptions, OpenError, open_feed};
+
+pub use problems::{Problem, Problems, Seen};
+
+/// Channels of one capture that get a pass of their own; beyond, their datagrams are only counted.
+pub const MAX_CHANNELS: usize = 16;
+
+/// Messages between two looks at whether to stop, and two chances to show progress.
+const MESSAGES_PER_LOOK: u64 = 1 << 14;
+
+/// How a capture is inspected.
+#[derive(Clone, Debug, Default)]
+pub struct InspectOptions {
+    /// The session's date, `YYYY-MM-DD` or `none`; left out: from the packets' times, else from the file's name.
+    pub date: Option<String>,
+    /// Take a capture that is cut off for one that ends there.
+    pub lenient: bool,
+    /// The one MoldUDP64 session that is wanted; left out: all.
+    pub session: Option<String>,
+    /// Carry market participant positions too.
+    pub full: bool,
+    /// Sizes of the books.
+    pub books: BooksConfig,
+}
+
+/// How far an inspection is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Messages so far.
+    pub messages: u64,
+    /// Bytes of the uncompressed stream so far.
+    pub bytes: u64,
+}
+
+/// Event ends at which a book was in some state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EventEnds {
+    /// While the last status was Trading.
+    pub while_trading: u64,
+    /// Otherwise: before the open, in a halt, where no status came.
+    pub other: u64,
+}
+
+/// What one capture holds.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// The file.
+    pub path: PathBuf,
+    /// What the messages are stored in.
+    pub container: &'static str,
+    /// Whether that is inside gzip.
+    pub gzip: bool,
+    /// The date in use.
+    pub date: SessionDate,
+    /// Bytes of the uncompressed stream that were dealt with.
+    pub bytes: u64,
+    /// Messages, each once.
+    pub messages: u64,
+    /// Messages by their type byte.
+    pub by_type: [u64; 256],
+    /// Messages that are not carried, by type: positions without the option for all, unknown types, wrong lengths.
+    pub not_carried: BTreeMap<u8, u64>,
+    /// Messages without a single byte.
+    pub empty_messages: u64,
+    /// Instruments, and those of them that no directory message introduced.
+    pub instruments: u64,
+    /// See `instruments`.
+    pub implied_instruments: u64,
+    /// Lines that a publisher would send, digests aside.
+    pub lines: u64,
+    /// The earliest and the latest time that the venue gave a message, ns.
+    pub first_ts_event: Option<Nanos>,
+    /// See `first_ts_event`.
+    pub last_ts_event: Option<Nanos>,
+    /// Something of the venue's day came before its start of messages, or that never came: books are built from the middle.
+    pub starts_mid_day: bool,
+    /// Changes of an order that is not in the book.
+    pub unknown_orders: u64,
+    /// Executions and cancels of more than was left of an order.
+    pub over_cancels: u64,
+    /// Orders under a reference that is already in the book.
+    pub duplicate_orders: u64,
+    /// Event ends at which the book was crossed: bid above ask.
+    pub crossed_event_ends: EventEnds,
+    /// Event ends at which it was locked: bid equal to ask.
+    pub locked_event_ends: EventEnds,
+    /// Messages missing for good, and in how many gaps.
+    pub missing: u64,
+    /// See `missing`.
+    pub gaps: u64,
+    /// Everything off, with its first examples.
+    pub problems: Problems,
+    /// Sessions and lines, where the capture has any.
+    pub mold: Option<MoldStats>,
+    /// Why it could not be read to its end.
+    pub error: Option<FeedError>,
+    /// What was forgiven.
+    pub warning: Option<FeedError>,
+    /// It was asked to stop before the end.
+    pub stopped: bool,
+}
+
+/// Inspects `path`. `show` is called now and then; when `stop` is set, what was found so far is returned.
+///
+/// # Errors
+/// [`OpenError`]: there is nothing to inspect. A fault further on is in [`Inspection::error`].
+pub fn inspect(
+    path: &Path,
+    options: &InspectOptions,
+    stop: &AtomicBool,
+    show: &mut dyn FnMut(Progress),
+) -> Result<Inspection, OpenError> {
+    let mut inspection = pass(path, options, stop, show)?;
+    let others: Vec<String> = inspection
+        .mold
+        .iter()
+        .flat_map(|stats| stats.sessions.iter().filter(|session| !session.followed))
+        .map(|session| session.session.to_string())
+        .take(MAX_CHANNELS - 1)
+        .collect();
+    if options.session.is_some() {
+        return Ok(inspection);
+    }
+    for session in others {
+        if inspection.stopped {
+            break;
+        }
+        let one = InspectOptions { session: Some(session), ..options.clone() };
+        inspection.add_channel(pass(path, &one, stop, show)?);
+    }
+    Ok(inspection)
+}
+
+fn pass(
+    path: &Path,
+    options: &InspectOptions,
+    stop: &AtomicBool,
+    show: &mut dyn FnMut(Progress),
+) -> Result<Inspection, OpenError> {
+    let feed_options = FeedOptions { lenient: options.lenient, session: options.session.clone(), preload: None };
+    let mut source = open_feed(path, &feed_options)?;
+    let date = source.session_date(options.date.as_deref())?;
+    let mut channel = Channel::new(options, date);
+    let (container, gzip) = (source.container(), source.is_gzip());
+    let (mut error, mut stopped) = (None, false);
+    let mut held = Vec::with_capacity(64);
+    loop {
+        let place = match source.next() {
+            Ok(Some(message)) => {
+                held.clear();
+                held.extend_from_slice(message.bytes);
+                Some((message.ordinal, message.offset, message.capture))
+            }
+            Ok(None) => None,
+            Err(fault) => {
+                error = Some(fault);
+                None
+            }
+        };
+        while let Some(notice) = source.poll_notice() {
+            channel.notice(&notice);
+        }
+        let Some((ordinal, offset, capture)) = place else { break };
+        channel.message(&Message { ordinal, offset, capture, bytes: &held });
+        if channel.messages.is_multiple_of(MESSAGES_PER_LOOK) {
+            show(Progress { messages: channel.messages, bytes: source.offset() });
+            // Relaxed: the flag carries nothing but itself.
+            if stop.load(Ordering::Relaxed) {
+                stopped = true;
+                break;
+            }
+        }
+    }
+    let mut inspection = channel.finish(path);
+    inspection.container = container;
+    inspection.gzip = gzip;
+    inspection.bytes = source.offset();
+    inspection.mold = source.mold_stats();
+    inspection.warning = source.warning().cloned();
+    inspection.error = error;
+    inspection.stopped = stopped;
+    if let Some(stats) = &inspection.mold {
+        inspection.problems.note_capture(stats);
+    }
+    Ok(inspection)
+}
+
+/// One channel on its way through decoder and books.
+struct Channel {
+    normaliser: Normaliser,
+    books: Books,
+    /// The stamp of the next line: counts are those of one epoch.
+    next: Stamp,
+    /// Lines of each instrument, and of the channel, so far.
+    own_lines: Vec<u32>,
+    channel_lines: u32,
+    records: Vec<Record>,
+    messages: u64,
+    not_carried: BTreeMap<u8, u64>,
+    first_time: Option<Nanos>,
+    last_time: Option<Nanos>,
+    /// The time of the message before, to see it go back.
+    time_before: Nanos,
+    starts_mid_day: bool,
+    started: bool,
+    crossed: EventEnds,
+    locked: EventEnds,
+    missing: u64,
+    gaps: u64,
+    problems: Problems,
+    inconsistencies: [u64; Inconsistency::ALL.len()],
+    refused_prices: u64,
+}
+
+impl Channel {
+    fn new(options: &InspectOptions, date: SessionDate) -> Channel {
+        Channel {
+            normaliser: Normaliser::new(NormaliserOptions { full: options.full, ..NormaliserOptions::default() }, date),
+            books: Books::new(options.books, Start::Natural),
+            next: Stamp::new(Epoch(1), SequenceNumber::FIRST),
+            own_lines: Vec::new(),
+            channel_lines: 0,
+            records: Vec::with_capacity(128),
+            messages: 0,
+            not_carried: BTreeMap::new(),
+            first_time: None,
+            last_time: None,
+            time_before: Nanos::ZERO,
+            starts_mid_day: false,
+            started: false,
+            crossed: EventEnds::default(),
+            locked: EventEnds::default(),
+            missing: 0,
+            gaps: 0,
+            problems: Problems::default(),
+            inconsistencies: [0; Inconsistency::ALL.len()],
+            refused_prices: 0,
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice) {
+        self.records.clear();
+        let records = &mut self.records;
+        self.normaliser.notice(notice, &mut |record| records.push(record));
+        if let Notice::Gap(missing) = notice {
+            self.gaps += 1;
+            self.missing = self.missing.saturating_add(missing.count);
+            let text = format!("messages {} to {} are missing", missing.first, missing.first + missing.count - 1);
+            let seen = Seen { ordinal: missing.first, offset: None, time: missing.capture, text };
+            self.problems.note(Problem::Gap, seen);
+        }
+        let seen = Seen { ordinal: 0, offset: None, time: None, text: String::new() };
+        self.apply(&|| seen.clone());
+    }
+
+    fn message(&mut self, message: &Message<'_>) {
+        self.messages += 1;
+        let decoded = decode(message.bytes);
+        let time = decoded.as_ref().ok().map(|decoded| {
+            let header = decoded.header();
+            self.normaliser.date().at(header.timestamp.get())
+        });
+        let is_start = matches!(message.bytes, [b'S', .., b'O']) && decoded.is_ok();
+        self.starts_mid_day |= !self.started && !is_start && decoded.is_ok();
+        self.started |= decoded.is_ok();
+        let seen = |text: String| Seen { ordinal: message.ordinal, offset: Some(message.offset), time, text };
+        if let Some(time) = time {
+            self.first_time = Some(self.first_time.map_or(time, |first| first.min(time)));
+            self.last_time = Some(self.last_time.map_or(time, |last| last.max(time)));
+            if time < self.time_before {
+                self.problems.count(Problem::TimeBack, || {
+                    seen(format!("{} ns before the message in front of it", self.time_before.0 - time.0))
+                });
+            }
+            self.time_before = time;
+        }
+        let (unknown_orders, not_carried) =
+            (self.normaliser.counters().unknown_orders, self.normaliser.counters().not_carried);
+        self.records.clear();
+        let records = &mut self.records;
+        let outcome = self.normaliser.normalise(message, &self.books, &mut |record| records.push(record));
+        if let Err(rejected) = outcome {
+            let problem = match rejected {
+                Rejected::Empty => Problem::EmptyMessage,
+                Rejected::Unknown { .. } => Problem::UnknownType,
+                Rejected::BadLength { .. } => Problem::BadLength,
+            };
+            self.problems.count(problem, || seen(rejected.to_string()));
+            if let Some(message_type) = message.bytes.first() {
+                *self.not_carried.entry(*message_type).or_default() += 1;
+            }
+            return;
+        }
+        let counters = self.normaliser.counters();
+        if counters.not_carried > not_carried {
+            *self.not_carried.entry(message.bytes[0]).or_default() += 1;
+        }
+        if counters.unknown_orders > unknown_orders {
+            let order =
+                self.records.iter().find(|record| record.order_id.get() != 0 && record.kind != Kind::DEFINITION);
+            let text = || {
+                let order = order.map_or(0, |record| record.order_id.get());
+                seen(format!("'{}' names order {order}, which is not in the book", message.bytes[0].escape_ascii()))
+            };
+            self.problems.count(Problem::UnknownOrder, text);
+        }
+        if counters.refused_prices > self.refused_prices {
+            self.refused_prices = counters.refused_prices;
+            self.problems.count(Problem::RefusedPrice, || seen("a price that a record cannot hold".into()));
+        }
+        let message_type = message.bytes[0];
+        self.apply(&|| seen(format!("'{}'", message_type.escape_ascii())));
+    }
+
+    /// Applies the records of a message, numbered as a publisher would number them, and looks at what came of it.
+    fn apply(&mut self, seen: &dyn Fn() -> Seen) {
+        for at in 0..self.records.len() {
+            let mut record = self.records[at];
+            let instrument = record.instrument_id();
+            record.instrument_seq.set(self.count(instrument));
+            self.books.apply(self.next, &record);
+            self.next = self.next.plus(1);
+            while let Some(event) = self.books.poll_event() {
+                if let BookEvent::EventEnd(end) = event {
+                    self.judge(end.instrument, &end.after, seen);
+                }
+            }
+        }
+        for kind in Inconsistency::ALL {
+            let count = self.books.inconsistencies(kind);
+            let before = std::mem::replace(&mut self.inconsistencies[kind.index()], count);
+            let Some(problem) = Problem::of(kind).filter(|_| count > before) else { continue };
+            self.problems.count(problem, || {
+                let order = self.records.first().map_or(0, |record| record.order_id.get());
+                let mut seen = seen();
+                seen.text = format!("{} of order {order}", seen.text);
+                seen
+            });
+        }
+    }
+
+    /// The count that the next line of `instrument` carries: its own lines and the channel's.
+    fn count(&mut self, instrument: InstrumentId) -> u32 {
+        if instrument == InstrumentId::CHANNEL {
+            self.channel_lines = self.channel_lines.wrapping_add(1);
+            return self.channel_lines;
+        }
+        if instrument.index() >= self.own_lines.len() {
+            self.own_lines.resize(instrument.index() + 1, 0);
+        }
+        let own = &mut self.own_lines[instrument.index()];
+        *own = own.wrapping_add(1);
+        own.wrapping_add(self.channel_lines)
+    }
+
+    fn judge(&mut self, instrument: InstrumentId, after: &Bbo, seen: &dyn Fn() -> Seen) {
+        let (crossed, locked) = (after.is_crossed(), after.is_locked());
+        if !crossed && !locked {
+            return;
+        }
+        let trading = self.books.is_trading(instrument);
+        let (ends, problem, relation) = match (crossed, trading) {
+            (true, true) => (&mut self.crossed, Problem::CrossedWhileTrading, "above"),
+            (true, false) => (&mut self.crossed, Problem::CrossedOtherwise, "above"),
+            (false, true) => (&mut self.locked, Problem::LockedWhileTrading, "equal to"),
+            (false, false) => (&mut self.locked, Problem::LockedOtherwise, "equal to"),
+        };
+        *(if trading { &mut ends.while_trading } else { &mut ends.other }) += 1;
+        self.problems.count(problem, || {
+            let mut seen = seen();
+            let (bid, ask) = (Decimal::nano(after.bid_price()), Decimal::nano(after.ask_price()));
+            seen.text = format!("{}: instrument {}: bid {bid} {relation} ask {ask}", seen.text, instrument.0);
+            seen
+        });
+    }
+
+    fn finish(self, path: &Path) -> Inspection {
+        let counters = self.normaliser.counters();
+        Inspection {
+            path: path.to_owned(),
+            container: "",
+            gzip: false,
+            date: self.normaliser.date(),
+            bytes: 0,
+            messages: self.messages,
+            by_type: counters.messages_by_type,
+            not_carried: self.not_carried,
+            empty_messages: counters.empty_messages,
+            instruments: self.normaliser.instrument_count().into(),
+            implied_instruments: counters.implied_instruments,
+            lines: counters.lines,
+            first_ts_event: self.first_time,
+            last_ts_event: self.last_time,
+            starts_mid_day: self.starts_mid_day,
+            unknown_orders: counters.unknown_orders,
+            over_cancels: self.books.inconsistencies(Inconsistency::OverReduced),
+            duplicate_orders: self.books.inconsistencies(Inconsistency::DuplicateOrder),
+            crossed_event_ends: self.crossed,
+            locked_event_ends: self.locked,
+            missing: self.missing,
+            gaps: self.gaps,
+            problems: self.problems,
+            mold: None,
+            error: None,
+            warning: None,
+            stopped: false,
+        }
+    }
+}
+
+impl Inspection {
+    /// Whether it was read to its end.
+    pub fn is_complete(&self) -> bool {
+        self.error.is_none() && !self.stopped
+    }
+
+    /// The sessions and lines.
+    pub fn feeds(&self) -> &[SessionStats] {
+        self.mold.as_ref().map_or(&[], |stats| &stats.sessions)
+    }
+
+    /// Adds another channel of the same capture.
+    fn add_channel(&mut self, other: Inspection) {
+        self.messages += other.messages;
+        for (sum, count) in self.by_type.iter_mut().zip(other.by_type) {
+            *sum += count;
+        }
+        for (message_type, count) in other.not_carried {
+            *self.not_carried.entry(message_type).or_default() += count;
+        }
+        self.empty_messages += other.empty_messages;
+        self.instruments += other.instruments;
+        self.implied_instruments += other.implied_instruments;
+        self.lines += other.lines;
+        self.first_ts_event = match (self.first_ts_event, other.first_ts_event) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.last_ts_event = self.last_ts_event.max(other.last_ts_event);
+        self.starts_mid_day |= other.starts_mid_day;
+        self.unknown_orders += other.unknown_orders;
+        self.over_cancels += other.over_cancels;
+        self.duplicate_orders += other.duplicate_orders;
+        for (ends, more) in [
+            (&mut self.crossed_event_ends, other.crossed_event_ends),
+            (&mut self.locked_event_ends, other.locked_event_ends),
+        ] {
+            ends.while_trading += more.while_trading;
+            ends.other += more.other;
+        }
+        self.missing = self.missing.saturating_add(other.missing);
+        self.gaps += other.gaps;
+        self.problems.add(other.problems);
+        self.stopped |= other.stopped;
+        // What the other pass followed, it knows better.
+        if let (Some(own), Some(theirs)) = (&mut self.mold, other.mold) {
+            for session in theirs.sessions.into_iter().filter(|session| session.followed) {
+                if let Some(place) = own.sessions.iter_mut().find(|own| own.session == session.session) {
+                    *place = session;
+                }
+            }
+        }
+        self.error = self.error.take().or(other.error);
+    }
+}
