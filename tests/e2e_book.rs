@@ -99,3 +99,30 @@ fn a_capture_in_packets_needs_no_more_than_its_ending_and_options_that_do_not_fi
     assert!(refused(&[&["generate", plain.as_str(), "--loss", "5"][..], &small].concat()).contains("--both-lines"));
     assert!(!std::path::Path::new(&plain).exists());
 }
+
+#[test]
+fn a_capture_in_packets_has_the_same_books_as_the_plain_file_and_gaps_make_them_suspect() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
+    let day = ["--messages", "10000", "--symbols", "5", "--seconds", "30", "--json"];
+    let lines = ["--both-lines", "--loss", "10000", "--date", "2024-06-03"];
+    let (plain, packets, gaps) = (path("day.itch"), path("day.pcapng"), path("gaps.pcap"));
+    json(&[&["generate", plain.as_str()][..], &day].concat());
+    let made = json(&[&["generate", packets.as_str()][..], &day, &lines].concat());
+    assert!(made["lines"]["A"]["lost"].as_u64() > Some(0), "{made}");
+    let made = json(&[&["generate", gaps.as_str(), "--gaps", "3"][..], &day, &lines].concat());
+    let last_gap = made["gaps"][2]["first"].as_u64().expect("three gaps");
+
+    let same = json(&["book", "--diff", &plain, &packets, "--date", "2024-06-03", "--json"]);
+    assert_eq!((&same["agree"], &same["symbols"]), (&true.into(), &5.into()), "{same:#}");
+    // Of a file with venue gaps the books are Suspect from the first on, and say so; before it they are the same.
+    let book =
+        |file: &str, at: &str| json(&["book", file, "--date", "2024-06-03", "--symbol", "ZAAA", "--at", at, "--json"]);
+    let early = "09:29:59";
+    let (whole, gappy) = (book(&packets, early), book(&gaps, early));
+    assert_eq!((&whole["bids"], &whole["state"], &gappy["state"]), (&gappy["bids"], &"Live".into(), &"Live".into()));
+    let end = json(&["book", &gaps, "--symbol", "ZAAA", "--json"]);
+    assert_eq!(end["state"], "Suspect", "{end:#}");
+    assert_eq!(end["starts_in_mid_day"], false);
+    assert!(end["messages"].as_u64() > Some(last_gap), "{end:#}");
+}

@@ -2,7 +2,7 @@
 //!
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
 //! - [`inspect`](mod@inspect): what is in a capture, and what is off in it.
-//! - [`book`]: what a capture's books looked like at a moment.
+//! - [`book`]: what a book looked like at a moment, and where two captures' books part.
 //! - [`backtest`]: a strategy on a file, without a publisher.
 //! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.

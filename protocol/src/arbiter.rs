@@ -233,24 +233,34 @@ impl Arbiter {
         }
     }
 
-    /// The state of a path, which is heard of now if it was not before. There are one or two of them, rarely four.
+    /// The place of a path, which is heard of now if it was not before. There are one or two of them, rarely four.
     #[inline]
-    fn path(&mut self, path: LanePath) -> &mut PathState {
-        let at = self.paths[..self.known].iter().position(|state| state.path == path);
-        let at = at.unwrap_or_else(|| {
-            let at = self.known.min(MAX_PATHS - 1);
-            if self.known < MAX_PATHS {
-                self.paths[at].path = path;
-                self.known += 1;
-            }
-            at
-        });
-        &mut self.paths[at]
+    fn place(&mut self, path: LanePath) -> usize {
+        match self.paths[..self.known].iter().position(|state| state.path == path) {
+            Some(at) => at,
+            None => self.meet(path),
+        }
+    }
+
+    #[cold]
+    fn meet(&mut self, path: LanePath) -> usize {
+        let at = self.known.min(MAX_PATHS - 1);
+        if self.known < MAX_PATHS {
+            self.paths[at].path = path;
+            self.known += 1;
+        }
+        at
     }
 
     #[inline]
     fn hear(&mut self, path: LanePath, position: Stamp, now: Nanos) -> &mut PathState {
-        let state = self.path(path);
+        let at = self.place(path);
+        self.hear_at(at, position, now)
+    }
+
+    #[inline]
+    fn hear_at(&mut self, at: usize, position: Stamp, now: Nanos) -> &mut PathState {
+        let state = &mut self.paths[at];
         state.heard = Some(now);
         state.silent = false;
         state.position = state.position.max(position);
@@ -300,23 +310,25 @@ impl Arbiter {
             self.hear(run.path, Stamp(0), now).counts.old_epoch += run.lines.len() as u64;
             return;
         }
-        self.hear(run.path, run.end(), now);
+        let at = self.place(run.path);
+        self.hear_at(at, run.end(), now);
         self.head = self.head.max(run.end());
         let mut next = self.next.expect("entered an epoch");
-        // What is farther ahead than the early store reaches cannot be kept: give up as much as makes it fit, now.
+        // What is farther ahead than the early store reaches cannot be kept: give up now what makes it fit, and a quarter
+        // of the store more, so that a long hole is not named in a thousand pieces.
         while run.end().0 > next.0 + self.early.capacity() && run.first > next {
             self.counts.early_overflows += 1;
-            let fits_from = Stamp(run.end().0 - self.early.capacity());
+            let fits_from = Stamp(run.end().0 - self.early.capacity() + self.early.capacity() / 4);
             self.give_up_below(fits_from.min(run.first), now, delivery);
             next = self.next.expect("entered an epoch");
         }
         if run.first > next {
-            self.keep(run, now);
+            self.keep(run, at, now);
             return;
         }
         let old = (next.0 - run.first.0).min(run.lines.len() as u64) as usize;
         let fresh = &run.lines[old..];
-        let counts = &mut self.path(run.path).counts;
+        let counts = &mut self.paths[at].counts;
         counts.duplicates += old as u64;
         counts.won += fresh.len() as u64;
         if fresh.is_empty() {
@@ -331,7 +343,11 @@ impl Arbiter {
         self.next = Some(run.end());
         delivery.on_lines(next, fresh, run.path, run.publish_time);
         if self.early.held() > 0 {
-            self.early.release(next, fresh.len());
+            // Those that another path had brought before were won by that one.
+            let held = self.early.release(next, fresh.len()) as u64;
+            let counts = &mut self.paths[at].counts;
+            counts.won -= held;
+            counts.duplicates += held;
             self.drain(delivery);
         }
         self.settle(now, delivery);
@@ -346,12 +362,12 @@ impl Arbiter {
     }
 
     /// Keeps a run that lies ahead of the cursor.
-    fn keep(&mut self, run: Run<'_>, now: Nanos) {
+    fn keep(&mut self, run: Run<'_>, at: usize, now: Nanos) {
         let mut fresh = 0;
         for (i, line) in run.lines.iter().enumerate() {
             fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.path, now));
         }
-        let counts = &mut self.path(run.path).counts;
+        let counts = &mut self.paths[at].counts;
         counts.won += fresh;
         counts.duplicates += run.lines.len() as u64 - fresh;
         self.counts.early += fresh;

@@ -76,8 +76,9 @@ impl EarlyStore {
         (&self.lines[start..start + len], path)
     }
 
-    /// Forgets the `count` lines from `first` on, which have been delivered.
-    pub fn release(&mut self, first: Stamp, count: usize) {
+    /// Forgets the `count` lines from `first` on, which have been delivered. Returns how many of them were held.
+    pub fn release(&mut self, first: Stamp, count: usize) -> usize {
+        let before = self.held;
         for i in 0..count as u64 {
             let place = self.place(first.plus(i));
             if self.stamps[place] == first.plus(i) {
@@ -85,6 +86,7 @@ impl EarlyStore {
                 self.held -= 1;
             }
         }
+        before - self.held
     }
 
     /// The first stamp at or after `from`, less than a store's length away, that is held, and when its line came.

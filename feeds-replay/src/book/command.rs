@@ -1,9 +1,9 @@
 //! The command `feeds-replay book`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use publisher::open::{FeedOptions, OpenError, open_feed};
+use publisher::open::{FeedOptions, OpenError, OpenFeed, open_feed};
 
 use super::diff::{Parting, diff};
 use super::{Moment, Walk, book_at, json, text};
@@ -29,7 +29,7 @@ Examples:
 The first line says what the book is. Live: complete. Suspect: the capture starts in mid-day, or the venue's messages \
 do not agree. The exit status is 0 if there is a book to show (with --diff: if all books agree), else 1.")]
 pub struct BookArguments {
-    /// The capture.
+    /// The capture: ITCH 5.0 in BinaryFILE framing, or MoldUDP64 packets in pcap or pcapng; plain or gzip.
     #[arg(required_unless_present = "diff", conflicts_with = "diff")]
     file: Option<PathBuf>,
     /// Whose book. With --diff: compare this symbol alone.
@@ -45,10 +45,10 @@ pub struct BookArguments {
     /// Compare two captures of one session at every time at which something happened, and say where their books part.
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     diff: Option<Vec<PathBuf>>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the file's name.
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
     #[arg(long)]
     date: Option<String>,
-    /// Which MoldUDP64 session, where a packet capture has several. Left out: the first.
+    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
     #[arg(long)]
     session: Option<String>,
     /// Take a capture that is cut off for one that ends there.
@@ -59,17 +59,21 @@ pub struct BookArguments {
     json: bool,
 }
 
+impl BookArguments {
+    fn walk(&self, path: &Path) -> Result<Walk<OpenFeed>, OpenError> {
+        let options = FeedOptions { lenient: self.lenient, session: self.session.clone(), preload: None };
+        let feed = open_feed(path, &options)?;
+        let date = feed.session_date(self.date.as_deref())?;
+        Ok(Walk::new(feed, date))
+    }
+}
+
 /// Runs the command. Returns whether there was a whole book to show, or two captures agree.
 ///
 /// # Errors
 /// In words: what is wrong with the file, the symbol or the time.
 pub fn run(arguments: &BookArguments) -> Result<bool, Box<dyn std::error::Error>> {
-    let options = FeedOptions { lenient: arguments.lenient, session: arguments.session.clone(), preload: None };
-    let walk = |path: &PathBuf| -> Result<_, OpenError> {
-        let feed = open_feed(path, &options)?;
-        let date = feed.session_date(arguments.date.as_deref())?;
-        Ok(Walk::new(feed, date))
-    };
+    let walk = |path: &Path| arguments.walk(path);
     if let Some([a, b]) = arguments.diff.as_deref() {
         let parting = diff(&mut walk(a)?, &mut walk(b)?, arguments.symbol.as_deref(), arguments.at)?;
         let names = [a, b].map(|path| path.display().to_string());

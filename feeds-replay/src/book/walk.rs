@@ -130,15 +130,19 @@ impl<S: FeedSource> Walk<S> {
     /// # Errors
     /// [`PipelineError`], after every event before the fault.
     pub fn peek(&mut self) -> Result<Option<Event>, PipelineError> {
+        if self.next.is_none() {
+            self.touched.clear();
+        }
         while self.next.is_none() {
             let (symbols, assembler, touched) = (&mut self.symbols, &mut self.assembler, &mut self.touched);
             let (mut time, mut sequence) = (None, self.pipeline.channel().next().sequence());
-            touched.clear();
             let began = &mut self.began;
             let more = self.pipeline.publish(Nanos::ZERO, &mut |line: &Line| {
                 let record = &line.record;
-                // A Continuation has payload where others have their time.
-                if record.kind != Kind::CONTINUATION {
+                // A Continuation has payload where others have their time. A venue gap lies somewhere between the event before
+                // and the one after, and is no event of its own: from when on its books are Suspect nobody knows better.
+                let is_gap = record.kind == Kind::VENUE_GAP && record.flags.has(Flags::OWN_TIME);
+                if record.kind != Kind::CONTINUATION && !is_gap {
                     time = Some(record.event_time());
                 }
                 if touched.last() != Some(&record.instrument_id()) {
@@ -150,6 +154,8 @@ impl<S: FeedSource> Walk<S> {
                 sequence = sequence.plus(1);
             })?;
             if !more {
+                // A gap at the very end is still to be taken.
+                self.pipeline.settle(Nanos::ZERO, &mut |_| {})?;
                 return Ok(None);
             }
             self.next = time.map(|time| Event { time, message: self.pipeline.messages() });

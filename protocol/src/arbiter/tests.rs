@@ -145,6 +145,39 @@ fn reordered_packets_within_the_hedge_time_are_put_in_order_without_a_gap() {
 }
 
 #[test]
+fn a_line_is_won_by_the_path_that_brought_it_first_though_another_brings_it_again_before_its_turn() {
+    let mut b = Bench::new(2, 64);
+    b.run(0, 0, stamp(1), 2);
+    // 3 and 4 are lost; 5 to 8 wait. The other path brings 3 to 6 in one piece.
+    b.run(1, 0, stamp(5), 4);
+    b.run(2, 1, stamp(3), 4);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 8)]);
+    assert_eq!(b.arbiter.path_counts(path(0)), PathCounts { won: 6, ..PathCounts::default() });
+    assert_eq!(b.arbiter.path_counts(path(1)), PathCounts { won: 2, duplicates: 2, ..PathCounts::default() });
+}
+
+#[test]
+fn a_hole_longer_than_the_early_store_is_named_in_few_pieces() {
+    for (paths, most) in [(1, 5), (2, 5)] {
+        let mut b = Bench::new(paths, 64);
+        b.run(0, 0, stamp(1), 2);
+        b.run(1, 0, stamp(1_003), 2);
+        for i in 0..40 {
+            b.run(2 + i, 0, stamp(1_005 + i * 4), 4);
+        }
+        b.timeout(10_000);
+        let seen = b.seen();
+        let gaps: Vec<_> = seen
+            .iter()
+            .filter_map(|seen| if let Seen::Gap(at, count, _) = seen { Some((*at, *count)) } else { None })
+            .collect();
+        assert_eq!(gaps.iter().map(|(_, count)| count).sum::<u64>(), 1_000, "{seen:?}");
+        assert!(gaps.len() <= most, "{gaps:?}");
+        assert_eq!(seen.last(), Some(&Seen::Lines(1_003, 162)), "{seen:?}");
+    }
+}
+
+#[test]
 fn what_one_path_lost_and_another_brought_is_counted_as_filled_and_who_brought_it_is_told() {
     let mut b = Bench::new(2, 64);
     // The first path is ahead, and loses 11 to 20 and 25.
@@ -239,17 +272,17 @@ fn an_early_store_that_is_full_gives_up_the_oldest_hole_at_once() {
             Seen::Lines(1, 1),
             Seen::Gap(2, 1, LossCause::Missing),
             Seen::Lines(3, 2),
-            Seen::Gap(5, 3, LossCause::Missing)
+            Seen::Gap(5, 5, LossCause::Missing)
         ],
-        "8 to 11 may still come: 12 to 15 fit"
+        "10 and 11 may still come: 12 to 15 fit, and two more"
     );
-    b.run(3, 0, stamp(8), 1);
+    b.run(3, 0, stamp(10), 1);
     b.run(3, 0, stamp(40), 20);
     assert_eq!(
         b.seen(),
         [
-            Seen::Lines(8, 1),
-            Seen::Gap(9, 3, LossCause::Missing),
+            Seen::Lines(10, 1),
+            Seen::Gap(11, 1, LossCause::Missing),
             Seen::Lines(12, 4),
             Seen::Gap(16, 24, LossCause::Missing),
             Seen::Lines(40, 20)
