@@ -22,6 +22,9 @@ pub struct RcOffer {
     pub key: u32,
     /// Places of the ring.
     pub lines: u64,
+    /// The line that it wants next, if it had a connection before: what was published meanwhile is written too, where it
+    /// is still there.
+    pub from: Option<Stamp>,
 }
 
 /// What a publisher's connection must present: told to both sides by another way, and good for one connection.

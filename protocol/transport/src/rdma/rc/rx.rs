@@ -1,5 +1,8 @@
 //! The hot half of the subscriber's side.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
 use protocol::run::RunSink;
@@ -23,6 +26,8 @@ pub struct RcRx {
     inbox: Inbox<Box<RingReader>>,
     /// Readers of rings that are done with: unmapping them is for the keeper.
     outbox: Outbox<Box<RingReader>>,
+    /// The stamp after the last line handed up, for the keeper's next offer; 0 before the first.
+    place: Arc<AtomicU64>,
 }
 
 impl RcRx {
@@ -34,8 +39,8 @@ impl RcRx {
         RcRxKeeper::open(options, channel, lane)
     }
 
-    pub(super) fn new(inbox: Inbox<Box<RingReader>>, outbox: Outbox<Box<RingReader>>) -> RcRx {
-        RcRx { reader: None, next: None, inbox, outbox }
+    pub(super) fn new(inbox: Inbox<Box<RingReader>>, outbox: Outbox<Box<RingReader>>, place: Arc<AtomicU64>) -> RcRx {
+        RcRx { reader: None, next: None, inbox, outbox, place }
     }
 
     /// The reader of the present ring: where it stands, what it has counted.
@@ -80,6 +85,10 @@ impl LaneRx for RcRx {
             return 0;
         };
         let count = reader.poll(now, limit, sink);
+        if count > 0 {
+            // Relaxed: a hint for the next offer; a line that comes twice is dropped.
+            self.place.store(reader.cursor().0, Ordering::Relaxed);
+        }
         if count == 0 && self.next.is_some() && limit > 0 {
             self.advance();
         }
