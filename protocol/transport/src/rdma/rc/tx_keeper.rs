@@ -391,9 +391,7 @@ impl RcTxKeeper {
         if let Some(broken) = &self.broken {
             return Err(DropReason::Device(broken.kind));
         }
-        let is_ring = offer.lines.is_power_of_two() && (2..=crate::shm::MAX_LINES as u64).contains(&offer.lines);
-        let len = super::ring_len(offer.lines);
-        if !is_ring || offer.address.checked_add(len).is_none() {
+        if !offer.is_ring() {
             return Err(DropReason::BadOffer { lines: offer.lines, address: offer.address });
         }
         let failed = |source| DropReason::NotConnected { step: Step::Address, source };
