@@ -2,13 +2,14 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::unique;
-use protocol::control::{ChannelInfo, OneTimeToken, RcInfo, RdmaInfo, RingOffer};
+use protocol::control::{ChannelInfo, ClientSession, OneTimeToken, RcInfo, RdmaInfo, Reply, Request, RingOffer};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
@@ -31,6 +32,9 @@ struct Told {
     to_drop: Vec<(Ticket, String)>,
     info: Option<RdmaInfo>,
     full: bool,
+    /// Connections asked for since the last turn, and the most between two turns.
+    in_a_turn: usize,
+    most_in_a_turn: usize,
 }
 
 #[derive(Clone, Default)]
@@ -52,6 +56,8 @@ impl Rings for Card {
                 return Err("there are 2 subscribers, as many as this publisher takes".into());
             }
             told.connects.push(*offer);
+            told.in_a_turn += 1;
+            told.most_in_a_turn = told.most_in_a_turn.max(told.in_a_turn);
             let number = told.connects.len() as u64;
             Ok((Ticket(number), OneTimeToken([number as u8; 16])))
         })
@@ -63,6 +69,7 @@ impl Rings for Card {
         self.told(|told| told.to_drop.pop())
     }
     fn do_work(&mut self, _: Nanos) -> usize {
+        self.told(|told| told.in_a_turn = 0);
         0
     }
 }
@@ -170,6 +177,40 @@ fn a_ring_that_is_offered_is_connected_to_until_it_is_taken_back_or_its_session_
     drop(one);
     drop(two);
     server.disconnected(&[1, 2, 3]);
+}
+
+/// Whoever asks for rings without end costs each turn one of them, and the others their turn comes all the same.
+#[test]
+fn a_flood_of_offers_is_taken_one_in_a_turn_and_the_last_one_stands() {
+    const OFFERS: u8 = 200;
+    let server = Server::start();
+    let mut flood = ClientSession::new(TOKEN, "a flood");
+    for number in 1..=OFFERS {
+        flood.ask(&Request::Connect { channel: 7, ring: offer(number) });
+    }
+    let mut stream = TcpStream::connect(server.address).expect("connects");
+    stream.write_all(flood.output()).expect("writes");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    let (mut granted, mut buffer) = (0, [0; 4096]);
+    while granted < OFFERS {
+        match flood.poll_reply().expect("a reply") {
+            Some(Reply::Granted { token }) => {
+                granted += 1;
+                assert_eq!(token, OneTimeToken([granted; 16]));
+            }
+            Some(other) => assert!(matches!(other, Reply::Welcome { .. }), "{other:?}"),
+            None => {
+                let count = stream.read(&mut buffer).expect("answers");
+                assert!(count > 0, "closed after {granted} answers");
+                flood.on_bytes(&buffer[..count]);
+            }
+        }
+    }
+    let (most, connects) = server.card.told(|told| (told.most_in_a_turn, told.connects.clone()));
+    assert_eq!(most, 1, "offers taken in one turn");
+    assert_eq!(connects, (1..=OFFERS).map(offer).collect::<Vec<_>>());
+    let before_last: Vec<u64> = (1..u64::from(OFFERS)).collect();
+    server.disconnected(&before_last);
 }
 
 #[test]

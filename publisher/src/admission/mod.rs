@@ -29,6 +29,9 @@ pub use rings::{Rings, Ticket};
 const MAX_SESSIONS: usize = 256;
 /// The most of them that have not shown who they are.
 const MAX_STRANGERS: usize = 32;
+/// Requests for a connection to a ring, or for its end, taken from one session in one turn: each is several system calls,
+/// and a single read may bring hundreds. The rest wait for the turns to come.
+const RING_REQUESTS_PER_TURN: usize = 1;
 /// Lines read from the ring in one turn.
 const LINES_PER_TURN: usize = 4096;
 
@@ -246,7 +249,11 @@ impl<R: Rings> Admission<R> {
                 Err(_) => return None,
             }
         }
-        while let Some(request) = session.poll_request(now) {
+        let mut ring_requests = 0;
+        while ring_requests < RING_REQUESTS_PER_TURN
+            && let Some(request) = session.poll_request(now)
+        {
+            ring_requests += usize::from(matches!(request, Request::Connect { .. } | Request::Disconnect { .. }));
             let reply = match request {
                 Request::Connect { channel, ring: offer } if channel == self.channel.id => {
                     if let Some(former) = ring.take() {
