@@ -88,7 +88,7 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
     let (ud_tx, ud) = match group {
         Some(group) => {
             let (tx, keeper) = UdTx::open(&options.ud(group), ring)?;
-            (Some(tx), Some(Datagrams { keeper, group, qkey: options.qkey, mtu: local.port.active_mtu as u32 }))
+            (Some(tx), Some(Datagrams { keeper, group, qkey: options.qkey }))
         }
         None => (None, None),
     };
@@ -118,7 +118,6 @@ struct Datagrams {
     keeper: UdTxKeeper,
     group: Ipv4Addr,
     qkey: u32,
-    mtu: u32,
 }
 
 /// What keeps the lanes of [`open`]: connects and drops subscribers, mends what breaks. It is turned by the thread of the
@@ -201,7 +200,8 @@ impl Rings for RdmaDoor {
             UdInfo {
                 group: ud.group,
                 qkey: ud.qkey,
-                mtu: ud.mtu,
+                // The present one: what is built anew may be built for another.
+                mtu: ud.keeper.local().port.active_mtu as u32,
                 source_gid: Ipv6Addr::from(source.gid.0),
                 source_queue_pair: source.queue_pair,
             }

@@ -1,5 +1,6 @@
 //! The receiving half of a UD lane.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use protocol::packet::Refused;
@@ -400,6 +401,15 @@ impl UdRxKeeper {
         self.send_sources();
     }
 
+    /// Receives from another group, or with another key, from now on: the publisher is another one. The lane is built anew
+    /// for that, unless it has both already. For a lane of a group ([`UdRx::open`]).
+    ///
+    /// # Panics
+    /// If the lane has no group.
+    pub fn regroup(&mut self, group: Ipv4Addr, qkey: u32, now: Nanos) {
+        self.core.regroup(group, qkey, now);
+    }
+
     /// Drops and counts datagrams of these senders: the own ones, which the network brings back.
     pub fn ignore_own(&mut self, own: Vec<UdSource>) {
         self.sources.1 = own;
@@ -446,8 +456,6 @@ fn source_gid(header: &[u8]) -> Gid {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     #[test]
