@@ -17,7 +17,7 @@ use super::super::mailbox::{Inbox, Outbox, mailbox};
 use super::super::multicast::{GroupAddress, MulticastMembership};
 use super::super::queue_pair::{Depths, Piece, QueuePair, ReceiveList, Service};
 use super::super::region::{Region, Rights};
-use super::keeper::{Built, Core, Order, Return, Side, Target, UdEvent, UdKeeperCounters, is_failure, note, refusal};
+use super::keeper::{Built, Core, Order, Return, Side, Target, UdEvent, UdKeeperCounters, is_failure, note};
 use super::{
     BATCH, BUFFER_OFFSET, BUFFER_STRIDE, GRH_LEN, ORDERS, PACKET_LEN, RETURNS, UdFailure, UdOptions, UdPeer, UdSource,
     slab,
@@ -283,9 +283,9 @@ impl RxGear {
         // it: lines are handed up and done with before their buffer is given back.
         if let Err((taken, error)) = unsafe { self.equipment.queue_pair.post_receives(&mut self.list) } {
             counters.not_reposted += (count - taken) as u64;
-            if let Some(errno) = refusal(&error) {
-                self.failure.get_or_insert(UdFailure::NotPosted { errno });
-            }
+            // The queue has room for every buffer there is, so even a full one is a failure; and a buffer that does not go
+            // back is one less for as long as this queue pair lives, until there is none and nothing comes, without a word.
+            self.failure.get_or_insert(UdFailure::NotPosted { errno: error.raw_os_error().unwrap_or(0) });
         }
     }
 
