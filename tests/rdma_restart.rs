@@ -1,5 +1,5 @@
-//! A publisher that is started again elsewhere, and a control connection that goes silent: subscribers over real verbs find
-//! their way by themselves. Runs in the virtual machine.
+//! A publisher that is started again elsewhere, a control connection that goes silent, a device that fails: subscribers and
+//! publishers over real verbs find their way by themselves, and say so. Runs in the virtual machine.
 
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,15 @@ use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::{Running, generated_day, unique};
 use bookcast_tests::wire::{HERE, THERE};
+use protocol::line::Epoch;
+use protocol::record::{ChannelId, Lane};
+use publisher::admission::Rings;
 use subscriber::rdma::{RdmaNews, RdmaOptions, RdmaRx};
 use subscriber::{Builder, Context, Gap, Handler, Subscriber, Update};
+use transport::clock::Clock;
+use transport::rdma::seam::Seam;
+use transport::rdma::{AsyncEvent, EventKind};
+use transport::{LaneTx, RingWriter};
 
 const TOKEN: &str = "a token for tests";
 /// Ten times what any step here should take, and more: the machine is emulated, and may be busy.
@@ -189,4 +196,50 @@ fn a_control_connection_that_goes_silent_is_noticed_and_no_line_is_lost_over_it(
     publishing.signal("TERM");
     let output = publishing.finish(PATIENCE);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// An operator reads of a device that failed, of why it cannot be opened again, once, and of its being back.
+#[test]
+fn a_publisher_says_why_it_cannot_write_and_when_it_can_again() {
+    let seam = Seam::install("rxe0");
+    let mut ring = RingWriter::anonymous(ChannelId::new(7), Lane::new(0), Epoch(1), 256).expect("a ring");
+    let options = publisher::rdma::RdmaOptions {
+        device: None,
+        address: HERE.parse().expect("an address"),
+        group: None,
+        qkey: 1,
+        hop_limit: 1,
+        subscribers: 2,
+        send_depth: 128,
+        deadline_ns: 2_000_000_000,
+        heartbeat_ns: 10_000_000,
+    };
+    let (mut lanes, mut door) = publisher::rdma::open(&options, &ring).expect("lanes");
+    let clock = Clock::calibrate();
+    let mut said = Vec::new();
+    let mut turn_until = |is_enough: &dyn Fn(&[String]) -> bool, said: &mut Vec<String>| {
+        let start = Instant::now();
+        while !is_enough(said) {
+            assert!(start.elapsed() < PATIENCE, "it never said so: {said:?}");
+            ring.flush();
+            lanes.flush(&ring, clock.now());
+            door.do_work(clock.now());
+            said.extend(std::iter::from_fn(|| door.next_message()));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    seam.refuse_registrations(Some(12));
+    seam.inject(AsyncEvent { kind: EventKind::DeviceFatal, queue_pair: None, port: None });
+    let has = |what: &'static str| move |said: &[String]| said.iter().any(|message| message.contains(what));
+    turn_until(&has("RDMA writes are out, and nobody can be connected"), &mut said);
+    assert!(said.iter().any(|message| message.contains("the device failed")), "{said:?}");
+    assert!(said.iter().any(|message| message.contains("ulimit -l")), "{said:?}");
+    // It is tried each second, and said once.
+    let until = Instant::now() + Duration::from_millis(2_500);
+    turn_until(&|_| Instant::now() >= until, &mut said);
+    seam.refuse_registrations(None);
+    turn_until(&has("subscribers can be connected"), &mut said);
+    println!("{said:#?}");
+    let complaints = said.iter().filter(|message| message.contains("RDMA writes are out")).count();
+    assert_eq!(complaints, 1, "{said:?}");
 }

@@ -109,6 +109,8 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
         next_ticket: 0,
         dropped: VecDeque::new(),
         messages,
+        mended: 0,
+        complaint: String::new(),
     };
     Ok(((ud_tx, rc_tx), door))
 }
@@ -132,6 +134,10 @@ pub struct RdmaDoor {
     next_ticket: u64,
     dropped: VecDeque<(Ticket, String)>,
     messages: VecDeque<String>,
+    /// Times that the lane of writes was mended, as far as that was said.
+    mended: u64,
+    /// What was last said of why it cannot be.
+    complaint: String,
 }
 
 /// The most messages that wait to be read; the oldest go first.
@@ -189,7 +195,26 @@ impl RdmaDoor {
                 RcTxEvent::Device(event) => self.say(format!("RDMA device: {}", event.kind.text())),
             }
         }
+        self.say_how_writes_stand();
         work
+    }
+
+    /// Says once that the lane of writes cannot be mended, for each reason, and that it was.
+    fn say_how_writes_stand(&mut self) {
+        let Some(rc) = &self.rc else { return };
+        let mended = rc.counters().mended;
+        match rc.cannot_mend().map(ToString::to_string) {
+            Some(why) if why != self.complaint => {
+                self.say(format!("RDMA writes are out, and nobody can be connected: {why}"));
+                self.complaint = why;
+            }
+            None if mended != self.mended => {
+                self.say("RDMA writes: the device was opened again; subscribers can be connected".to_owned());
+                self.mended = mended;
+                self.complaint.clear();
+            }
+            _ => {}
+        }
     }
 }
 
