@@ -70,7 +70,9 @@ fn what_is_no_ring_or_no_address_is_refused_by_name() {
     }
     let mut publisher = Publisher::open(&rc_options(), &ring);
     let offer = RcOffer { at: SocketAddrV4::new(THERE, 1), address: 4096, key: 1, lines: 256, from: None };
-    for bad in [RcOffer { lines: 100, ..offer }, RcOffer { lines: 1, ..offer }, RcOffer { address: !0, ..offer }] {
+    // Of the numbers that a subscriber may send, some overflow where the length of their ring is reckoned.
+    let lines = [100, 1, 1 << 63, !0].map(|lines| RcOffer { lines, ..offer });
+    for bad in lines.into_iter().chain([RcOffer { address: !0, ..offer }]) {
         let ticket = publisher.keeper.connect(&bad, RcToken::from_bytes([1; 16]), now());
         let event = publisher.event();
         let why = DropReason::BadOffer { lines: bad.lines, address: bad.address }.to_string();

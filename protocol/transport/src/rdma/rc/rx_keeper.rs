@@ -380,12 +380,13 @@ impl RcRxKeeper {
         let start = StartAt::At(first.sequence());
         let path = LanePath::new(self.lane, Carrier::RdmaRc);
         let reader = RingReader::new(ring.memory.clone(), shape, path, start, self.options.hedge_ns);
+        // An older connection's queue pair goes before the hot half hears of the new ring: it reads the old one to its end,
+        // and that must not move any more.
+        self.connected = None;
         // Where the hot half is gone, the reader goes too.
         if self.to_hot.post(Box::new(reader.watching_its_place())).is_ok() {
             self.rings_out += 1;
         }
-        // Of an older connection the queue pair goes first, so that its ring is read to an end.
-        self.connected = None;
         self.connected = Some(Connected { queue_pair, id, listener, ring });
         self.counters.connected += 1;
         self.events.push_back(RcRxEvent::Connected { first });
