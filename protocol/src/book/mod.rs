@@ -26,7 +26,7 @@ pub use view::{Bbo, BookView, Level, Levels, Queue};
 use crate::line::Stamp;
 use crate::record::{Flags, InstrumentId, Kind, Record, Side, UNDEFINED_PRICE, digest, modify, status};
 use index::NIL;
-use store::{OrderSlot, Sides, Store, ladder_index};
+use store::{Order, Sides, Store, ladder_index};
 
 /// A resting order, as its owner's book holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +67,7 @@ pub struct BooksConfig {
 }
 
 impl Default for BooksConfig {
-    /// A few hundred instruments: 1,024 books, 262,144 orders, 65,536 levels; about 30 MB.
+    /// A few hundred instruments: 1,024 books, 262,144 orders (80 bytes each), 65,536 levels (64 bytes each); about 26 MB.
     fn default() -> BooksConfig {
         BooksConfig { instruments: 1024, orders: 1 << 18, levels: 1 << 16 }
     }
@@ -685,52 +685,55 @@ impl Books {
         }
     }
 
-    /// Whether this book may be fed in this way; it is decided by what comes first.
-    fn feed(&mut self, instrument: InstrumentId, by: FedBy, record: &Record) -> bool {
+    /// The ladder of a record that may feed this book in this way (it is decided by what comes first).
+    #[inline]
+    fn feed(&mut self, instrument: InstrumentId, by: FedBy, record: &Record) -> Option<usize> {
         let book = &mut self.books[instrument.index()];
-        if ladder_index(record.side).is_none() {
-            self.inconsistent(instrument, Inconsistency::NoSuchSide);
-            return false;
-        }
-        // A level of size 0 goes away, wherever it was: a side that is empty (TOB) has no price.
-        if record.price.get() == UNDEFINED_PRICE && (by == FedBy::Orders || record.size.get() != 0) {
-            self.inconsistent(instrument, Inconsistency::NoPrice);
-            return false;
-        }
-        if book.fed_by == FedBy::Nothing {
-            book.fed_by = by;
-        }
-        if book.fed_by != by {
-            self.inconsistent(instrument, Inconsistency::MixedFeed);
-            return false;
-        }
-        true
+        let wrong = match ladder_index(record.side) {
+            None => Inconsistency::NoSuchSide,
+            // A level of size 0 goes away, wherever it was: a side that is empty (TOB) has no price.
+            _ if record.price.get() == UNDEFINED_PRICE && (by == FedBy::Orders || record.size.get() != 0) => {
+                Inconsistency::NoPrice
+            }
+            ladder if book.fed_by == by => return ladder,
+            ladder if book.fed_by == FedBy::Nothing => {
+                book.fed_by = by;
+                return ladder;
+            }
+            _ => Inconsistency::MixedFeed,
+        };
+        self.inconsistent(instrument, wrong);
+        None
     }
 
+    #[inline]
     fn add(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
-        if !self.feed(instrument, FedBy::Orders, record) {
-            return;
-        }
+        let Some(ladder) = self.feed(instrument, FedBy::Orders, record) else { return };
         let order_id = record.order_id.get();
         if let Some(id) = self.store.find(instrument, order_id) {
             self.store.remove(&mut self.books[instrument.index()].sides, id);
             self.inconsistent(instrument, Inconsistency::DuplicateOrder);
         }
-        let order = OrderSlot::new(order_id, record.side, record.price.get(), record.size.get(), sequence);
-        self.store.add(&mut self.books[instrument.index()].sides, instrument, &order);
+        let order = Order {
+            order_id,
+            side: record.side,
+            price: record.price.get(),
+            size: record.size.get(),
+            priority: sequence,
+        };
+        self.store.add(&mut self.books[instrument.index()].sides, instrument, ladder, &order);
     }
 
     fn modify(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
-        if !self.feed(instrument, FedBy::Orders, record) {
-            return;
-        }
-        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
+        let Some(ladder) = self.feed(instrument, FedBy::Orders, record) else { return };
+        let order_id = record.order_id.get();
+        let Some(id) = self.store.find(instrument, order_id) else {
             self.inconsistent(instrument, Inconsistency::UnknownOrder);
             return;
         };
         let sides = &mut self.books[instrument.index()].sides;
         let (side, price, size) = (record.side, record.price.get(), record.size.get());
-        let old = *self.store.slot(id);
+        let old = self.store.slot(id);
         let same_queue = old.side == side && old.price == price;
         let keeps = match record.detail {
             modify::KEEPS => true,
@@ -743,7 +746,7 @@ impl Books {
             self.store.resize(sides, id, size);
         } else {
             let priority = if keeps { old.priority } else { sequence };
-            self.store.requeue(sides, id, side, price, size, priority);
+            self.store.requeue(sides, id, ladder, &Order { order_id, side, price, size, priority });
         }
     }
 
@@ -774,10 +777,7 @@ impl Books {
     }
 
     fn level_set(&mut self, instrument: InstrumentId, record: &Record) {
-        if !self.feed(instrument, FedBy::Levels, record) {
-            return;
-        }
-        let ladder = ladder_index(record.side).expect("checked by feed");
+        let Some(ladder) = self.feed(instrument, FedBy::Levels, record) else { return };
         let sides = &mut self.books[instrument.index()].sides;
         if record.flags.has(Flags::TOB) {
             self.store.clear_ladder(sides, ladder);

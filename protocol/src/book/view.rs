@@ -102,7 +102,7 @@ impl<'a> BookView<'a> {
     pub fn queue(&self, side: Side, price: i64) -> Queue<'a> {
         let head = ladder_index(side)
             .and_then(|at| self.store.levels.find(&self.sides.ladders[at], super::store::key_of(at, price)).ok())
-            .map_or(NIL, |place| self.store.levels.level(place).head);
+            .map_or(NIL, |level| self.store.levels.level(level).head);
         Queue { store: self.store, next: head }
     }
 
