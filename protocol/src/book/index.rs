@@ -55,8 +55,8 @@ impl Row {
 /// See the [module](self).
 pub(super) struct OrderIndex {
     rows: Box<[Row]>,
-    /// 64 less the bits of a row's number.
-    shift: u32,
+    /// The bits of a row's number.
+    bits: u32,
     used: usize,
     pub(super) grown: u64,
 }
@@ -94,9 +94,8 @@ impl Key {
 impl OrderIndex {
     /// 16 bytes for each order, the number of orders rounded up to a power of two.
     pub(super) fn with_capacity(orders: usize) -> OrderIndex {
-        // At least two rows, or the shift would be one of all bits.
-        let len = orders.div_ceil(FILL).next_power_of_two().max(2);
-        OrderIndex { rows: vec![EMPTY_ROW; len].into_boxed_slice(), shift: 64 - len.ilog2(), used: 0, grown: 0 }
+        let len = orders.div_ceil(FILL).next_power_of_two();
+        OrderIndex { rows: vec![EMPTY_ROW; len].into_boxed_slice(), bits: len.ilog2(), used: 0, grown: 0 }
     }
 
     /// The row that an order id belongs to: rows follow each other as ids do, from where a hash of the upper bits says, so
@@ -104,7 +103,7 @@ impl OrderIndex {
     #[inline(always)]
     fn home(&self, order_id: u64) -> usize {
         let group = order_id / ROW_IDS;
-        let start = (group >> (64 - self.shift)).wrapping_mul(GOLDEN) >> self.shift;
+        let start = (group >> self.bits).wrapping_mul(GOLDEN) >> 32;
         group.wrapping_add(start) as usize & (self.rows.len() - 1)
     }
 
@@ -137,6 +136,12 @@ impl OrderIndex {
             row = self.next_row(key, row, step);
         }
         None
+    }
+
+    /// Reads the row that an order id belongs to; what is returned means nothing.
+    #[inline]
+    pub(super) fn touch(&self, order_id: u64) -> u32 {
+        self.rows[self.home(order_id)].tags[PASSED]
     }
 
     /// Adds a key that is not there, for the order in `slot`, which learns its place.
@@ -197,7 +202,7 @@ impl OrderIndex {
     fn grow(&mut self, orders: &mut [OrderSlot]) {
         let len = self.rows.len() * 2;
         let old = std::mem::replace(&mut self.rows, vec![EMPTY_ROW; len].into_boxed_slice());
-        self.shift -= 1;
+        self.bits += 1;
         self.grown += 1;
         for row in old {
             for at in (0..ROW_ORDERS).filter(|at| row.tags[*at] != FREE) {

@@ -72,6 +72,12 @@ impl Ladder {
     pub(super) fn len(&self) -> usize {
         self.levels as usize
     }
+
+    /// The key of the best level, if there is a level.
+    #[inline]
+    pub(super) fn best_key(&self) -> Option<i64> {
+        (self.best != NIL).then_some(self.best_key)
+    }
 }
 
 /// Where a level would go. Good until the next insertion or removal in its ladder.

@@ -281,6 +281,50 @@ impl Books {
         }
     }
 
+    /// Takes all lines of one message at once, for who wants to know of an event's end only whether it changed a readable
+    /// book: [`Books::poll_event`] does not tell of it, and the lines need not wait in the pool. The books come out as if each
+    /// line had been applied.
+    ///
+    /// `None` if the lines are not one whole event of one instrument, or if there is more to them (another open event, a
+    /// count that does not continue): nothing was done, and they are to be applied one by one.
+    #[inline]
+    pub fn apply_event(&mut self, lines: &[(Stamp, Record)]) -> Option<bool> {
+        let instrument = lines.first()?.1.instrument_id();
+        if !self.open.is_empty() || instrument == InstrumentId::CHANNEL {
+            return None;
+        }
+        let channel_seq = self.channel_seq;
+        let book = self.books.get_mut(instrument.index())?;
+        if book.stale || book.gapped || !book.counted {
+            return None;
+        }
+        let mut seq = book.last_seq.wrapping_add(channel_seq.wrapping_sub(book.channel_at_last));
+        for (at, (_, record)) in lines.iter().enumerate() {
+            seq = seq.wrapping_add(1);
+            let is_last = record.flags.has(Flags::LAST);
+            if record.instrument_id() != instrument
+                || record.instrument_seq.get() != seq
+                || is_last != (at + 1 == lines.len())
+                || matches!(record.kind, Kind::BOOK_DIGEST | Kind::EVENT_END)
+            {
+                return None;
+            }
+        }
+        (book.last_seq, book.channel_at_last) = (seq, channel_seq);
+        let mut changed = false;
+        for (stamp, record) in lines {
+            changed |= self.change(instrument, record, stamp.sequence().0);
+        }
+        self.judge_crossed(instrument);
+        Some(changed && self.books[instrument.index()].state().is_readable())
+    }
+
+    /// Brings what the books hold of `orders` into the cache. They come out as they were.
+    #[inline]
+    pub fn warm(&self, orders: &[(InstrumentId, u64)]) {
+        self.store.warm(orders);
+    }
+
     /// The line with this stamp came and is of no interest to these books. It counts towards [`OPEN_EVENT_BOUND`], so that
     /// whoever takes a selection of instruments closes an event that does not end where everybody else does.
     #[inline]
@@ -629,14 +673,18 @@ impl Books {
     fn end_event(&mut self, instrument: InstrumentId, stamp: Stamp, before: Bbo, changed: bool) {
         let book = &self.books[instrument.index()];
         let after = if changed { view::bbo_of(&self.store, &book.sides, 0) } else { before };
-        if book.trading && !book.suspect {
-            let implied = view::bbo_of(&self.store, &book.sides, 2);
-            if after.is_crossed() || implied.is_crossed() {
-                self.inconsistent(instrument, Inconsistency::Crossed);
-            }
-        }
+        self.judge_crossed(instrument);
         if self.books[instrument.index()].state().is_readable() {
             self.events.push_back(BookEvent::EventEnd(EventEnd { instrument, stamp, changed, before, after }));
+        }
+    }
+
+    #[inline]
+    fn judge_crossed(&mut self, instrument: InstrumentId) {
+        let book = &self.books[instrument.index()];
+        let sides = &book.sides;
+        if book.trading && !book.suspect && (view::is_crossed(sides, 0) || view::is_crossed(sides, 2)) {
+            self.inconsistent(instrument, Inconsistency::Crossed);
         }
     }
 

@@ -3,6 +3,7 @@
 //! Digests are kept up to date by each operation: every change of an order takes its old hash out of D and puts the new
 //! one in, every change of a level the same with L.
 
+use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::index::{Key, NIL, OrderIndex};
@@ -85,6 +86,8 @@ pub(super) struct Store {
     /// The slot found last: who asks for an order is mostly about to change it. (A Cell would do, but for readers that
     /// share a book among threads.)
     found: AtomicU32,
+    /// No order ever had a higher priority.
+    highest_priority: u64,
     pub(super) levels: LevelPool,
 }
 
@@ -117,6 +120,7 @@ impl Store {
             free: 0,
             slots_grown: 0,
             found: AtomicU32::new(0),
+            highest_priority: 0,
             levels: LevelPool::with_capacity(levels),
         }
     }
@@ -134,9 +138,27 @@ impl Store {
         if slot.order_id == order_id && slot.instrument == instrument.0 && instrument != InstrumentId::CHANNEL {
             return Some(found);
         }
+        self.look_up(instrument, order_id)
+    }
+
+    fn look_up(&self, instrument: InstrumentId, order_id: u64) -> Option<u32> {
         let found = self.index.get(&Key::new(instrument, order_id), &self.slots)?;
         self.found.store(found, Ordering::Relaxed);
         Some(found)
+    }
+
+    /// Reads what finding and changing `orders` reads. Each pass reads what needs nothing of the others in it, so that the
+    /// processor waits for all of it at once.
+    #[inline]
+    pub(super) fn warm(&self, orders: &[(InstrumentId, u64)]) {
+        let mut read = 0u32;
+        for (_, order_id) in orders {
+            read ^= self.index.touch(*order_id);
+        }
+        black_box(read);
+        for (instrument, order_id) in orders {
+            black_box(self.index.get(&Key::new(*instrument, *order_id), &self.slots));
+        }
     }
 
     #[inline]
@@ -204,10 +226,15 @@ impl Store {
             Err(place) => self.levels.insert(list, place, key),
         };
         let level = self.levels.level_mut(level_id);
-        // Queue order is priority order; a new order's priority is the highest there is, so this ends at the tail.
+        // Queue order is priority order. A new order's priority is the highest there is: then the tail, which is far from
+        // the cache, need not be asked.
         let mut behind = level.tail;
-        while behind != NIL && self.slots[behind as usize].priority > order.priority {
-            behind = self.slots[behind as usize].prev;
+        if order.priority < self.highest_priority {
+            while behind != NIL && self.slots[behind as usize].priority > order.priority {
+                behind = self.slots[behind as usize].prev;
+            }
+        } else {
+            self.highest_priority = order.priority;
         }
         let ahead = if behind == NIL {
             std::mem::replace(&mut level.head, id)

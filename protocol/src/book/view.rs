@@ -136,6 +136,15 @@ pub(super) fn bbo_of(store: &Store, sides: &Sides, pair: usize) -> Bbo {
     Bbo { bid: best(pair), ask: best(pair + 1) }
 }
 
+/// Whether bid is above ask in a pair of ladders.
+#[inline]
+pub(super) fn is_crossed(sides: &Sides, pair: usize) -> bool {
+    match (sides.ladders[pair].best_key(), sides.ladders[pair + 1].best_key()) {
+        (Some(bid), Some(ask)) => price_of(pair, bid) > price_of(pair + 1, ask),
+        _ => false,
+    }
+}
+
 /// Levels of one side, best first.
 pub struct Levels<'a> {
     inner: LadderIter<'a>,
