@@ -99,22 +99,25 @@ fn behaves_like_a_map_over_a_long_random_life() {
     tried.empty();
 }
 
+/// The instrument and id of the nth order, given a random number.
+type Shape = fn(u64, u64) -> (u32, u64);
+
 /// Every shape of ids that a venue is known to have, and some that only malice has, at the full load that the index was
 /// made for: nothing is lost, and no search looks at more than a few rows.
 #[test]
 fn no_shape_of_ids_makes_long_ways() {
     const ORDERS: u64 = 1 << 14;
     let mut state = 99u64;
-    let shapes: [(&str, Box<dyn Fn(u64, u64) -> (u32, u64)>); 9] = [
-        ("one sequence over all instruments", Box::new(|n, _| (1 + (n % 500) as u32, 1_000_000 + n))),
-        ("a sequence for each of many instruments", Box::new(|n, _| (1 + (n % 512) as u32, n / 512))),
-        ("a sequence for each of two instruments", Box::new(|n, _| (1 + (n % 2) as u32, n / 2))),
-        ("one id in every instrument", Box::new(|n, _| (1 + n as u32, 7))),
-        ("random ids", Box::new(|_, random| (1, random))),
-        ("only every 256th id", Box::new(|n, _| (1, n << 8))),
-        ("the counter in the upper half", Box::new(|n, _| (1, n << 32))),
-        ("the counter in the top bits", Box::new(|n, _| (1, n << 50))),
-        ("sixteen partitions", Box::new(|n, _| (1, (n % 16) << 56 | n / 16))),
+    let shapes: [(&str, Shape); 9] = [
+        ("one sequence over all instruments", |n, _| (1 + (n % 500) as u32, 1_000_000 + n)),
+        ("a sequence for each of many instruments", |n, _| (1 + (n % 512) as u32, n / 512)),
+        ("a sequence for each of two instruments", |n, _| (1 + (n % 2) as u32, n / 2)),
+        ("one id in every instrument", |n, _| (1 + n as u32, 7)),
+        ("random ids", |_, random| (1, random)),
+        ("only every 256th id", |n, _| (1, n << 8)),
+        ("the counter in the upper half", |n, _| (1, n << 32)),
+        ("the counter in the top bits", |n, _| (1, n << 50)),
+        ("sixteen partitions", |n, _| (1, ((n % 16) << 56) | (n / 16))),
     ];
     for (name, shape) in &shapes {
         let mut tried = Tried::new(ORDERS as usize, ORDERS as usize);
