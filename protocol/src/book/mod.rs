@@ -152,6 +152,8 @@ struct Book {
     gapped: bool,
     /// The last Status was Trading.
     trading: bool,
+    /// Whether that is known: false where a Status may have been missed.
+    trading_known: bool,
     /// A snapshot has been asked for.
     snapshotting: bool,
     fed_by: FedBy,
@@ -172,6 +174,7 @@ impl Book {
         broken: false,
         gapped: false,
         trading: false,
+        trading_known: true,
         snapshotting: false,
         fed_by: FedBy::Nothing,
     };
@@ -253,7 +256,7 @@ impl Books {
     pub fn on_join_late(&mut self) {
         self.channel_counted = false;
         for book in &mut self.books {
-            book.counted = false;
+            (book.counted, book.trading_known) = (false, false);
         }
     }
 
@@ -319,7 +322,7 @@ impl Books {
             book.broken |= book.complete;
             // Counts begin again with the epoch, and the last Status of the old one says nothing of the new.
             (book.last_seq, book.channel_at_last, book.counted, book.gapped) = (0, 0, true, false);
-            book.trading = false;
+            (book.trading, book.trading_known) = (false, true);
         }
         self.open.clear();
         (self.channel_seq, self.channel_counted, self.channel_gapped) = (0, true, false);
@@ -352,6 +355,13 @@ impl Books {
     #[inline]
     pub fn is_trading(&self, instrument: InstrumentId) -> bool {
         self.books.get(instrument.index()).is_some_and(|book| book.trading)
+    }
+
+    /// Whether [`Books::is_trading`] is known to be so: not in a book that lost lines, or began in the middle, and has not
+    /// had a Status since. Such a book may be crossed without saying so.
+    #[inline]
+    pub fn trading_is_known(&self, instrument: InstrumentId) -> bool {
+        self.books.get(instrument.index()).unwrap_or(&self.books[0]).trading_known
     }
 
     /// Every instrument heard of so far.
@@ -473,7 +483,8 @@ impl Books {
             self.apply_pending(instrument);
         }
         // A lost Status would make us judge crossed books by an old one.
-        self.books[instrument.index()].trading = false;
+        let book = &mut self.books[instrument.index()];
+        (book.trading, book.trading_known) = (false, false);
         self.set_state(instrument, StateReason::CountJumped, |book| {
             book.snapshotting &= !book.state().is_readable();
             book.stale |= book.complete;
@@ -532,6 +543,7 @@ impl Books {
         // own line, whatever that says. A lost Status may have ended the trading.
         book.counted &= !book.gapped;
         book.trading &= !book.gapped && reason != StateReason::SessionStart;
+        book.trading_known = book.trading_known && !book.gapped || reason == StateReason::SessionStart;
         book.gapped = false;
         self.set_state(instrument, reason, |book| {
             book.complete = true;
@@ -713,7 +725,7 @@ impl Books {
             Kind::STATUS => {
                 let book = &mut self.books[instrument.index()];
                 if status::decides_trading(record.detail) {
-                    book.trading = record.detail == status::TRADING;
+                    (book.trading, book.trading_known) = (record.detail == status::TRADING, true);
                 }
             }
             Kind::VENUE_GAP => self.set_suspect(instrument, StateReason::VenueGap),

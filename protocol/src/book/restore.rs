@@ -47,8 +47,8 @@ impl Books {
     /// Takes a snapshot for the book of its instrument, whole or not at all. `since`: every line of the stream after the
     /// snapshot's, to the last that was applied here, without a hole.
     ///
-    /// A snapshot of the channel itself says what books are that nothing was heard of yet, and how many channel-wide lines
-    /// there were.
+    /// A snapshot of the channel itself says what books are of which the server has none yet, and how many channel-wide
+    /// lines there were.
     ///
     /// # Errors
     /// [`NotRestored`].
@@ -58,7 +58,8 @@ impl Books {
         since: impl Iterator<Item = (Stamp, &'a Record)> + Clone,
     ) -> Result<(), NotRestored> {
         let instrument = snapshot.begin.instrument;
-        if instrument.0 > MAX_INSTRUMENTS {
+        let highest = if snapshot.is_of_channel() { snapshot.end.count } else { u64::from(instrument.0) };
+        if highest > u64::from(MAX_INSTRUMENTS) {
             return Err(NotRestored::Beyond);
         }
         let mut count = snapshot.begin.instrument_seq;
@@ -75,10 +76,11 @@ impl Books {
                 return Err(NotRestored::Overlap);
             }
         }
+        // Books that the server has are what they were here, until their own snapshots come.
+        self.make_room(InstrumentId(highest as u32));
         if snapshot.is_of_channel() {
             self.restore_channel(count);
         } else {
-            self.make_room(instrument);
             self.fill(snapshot)?;
         }
         let told = self.events.len();
@@ -108,7 +110,7 @@ impl Books {
         (self.channel_counted, self.channel_gapped) = (true, false);
         let pattern = &mut self.books[0];
         (pattern.last_seq, pattern.channel_at_last, pattern.counted) = (0, 0, true);
-        (pattern.fed_by, pattern.trading) = (FedBy::Nothing, false);
+        (pattern.fed_by, pattern.trading, pattern.trading_known) = (FedBy::Nothing, false, true);
     }
 
     /// Puts the contents of a snapshot in the place of what the book holds.
@@ -118,7 +120,7 @@ impl Books {
         let book = &mut self.books[instrument.index()];
         self.store.clear(&mut book.sides);
         (book.counted, book.last_seq, book.channel_at_last) = (true, snapshot.begin.instrument_seq, self.channel_seq);
-        book.trading = false;
+        (book.trading, book.trading_known) = (false, snapshot.begin.trading_known);
         book.fed_by = match snapshot.begin.form {
             SnapshotForm::Mbo => FedBy::Orders,
             SnapshotForm::Mbp | SnapshotForm::Bbo => FedBy::Levels,

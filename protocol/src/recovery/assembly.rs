@@ -57,7 +57,7 @@ impl<'a> Snapshot<'a> {
         }
         // The levels of a book of orders follow from the orders, and are compared when it stands.
         let has_levels = begin.form == SnapshotForm::Mbo || levels == end.levels;
-        orders == end.orders && has_levels && count == end.count
+        orders == end.orders && has_levels && (count == end.count || self.is_of_channel())
     }
 
     /// Whether it is of the channel itself: what books are that nothing was heard of yet.

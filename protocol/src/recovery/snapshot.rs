@@ -45,7 +45,7 @@ impl SnapshotForm {
 /// The first line of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotBegin {
-    /// Whose book; instrument 0: what every book is that nothing has been heard of at `at`.
+    /// Whose book; instrument 0: what every book is that the server has none of at `at`.
     pub instrument: InstrumentId,
     /// The last line of the stream that is included. No event of the instrument is open after it: this is the book as its
     /// last event left it.
@@ -59,6 +59,8 @@ pub struct SnapshotBegin {
     pub form: SnapshotForm,
     /// The publisher's book is Suspect (flag MAYBE_BAD_BOOK).
     pub suspect: bool,
+    /// The server knows whether the instrument trades: the Status in the snapshot, or its absence, tells.
+    pub trading_known: bool,
 }
 
 impl SnapshotBegin {
@@ -70,6 +72,7 @@ impl SnapshotBegin {
         record.order_id.set(self.at.0);
         record.price.set(i64::from(self.instrument_seq));
         record.size.set(self.lines);
+        record.venue_seq.set(u32::from(!self.trading_known));
         record
     }
 
@@ -85,6 +88,7 @@ impl SnapshotBegin {
             instrument_seq: u32::try_from(record.price.get()).ok()?,
             form: SnapshotForm::of(record.detail)?,
             suspect: record.flags.has(Flags::MAYBE_BAD_BOOK),
+            trading_known: record.venue_seq.get() == 0,
         })
     }
 }
@@ -100,7 +104,7 @@ pub struct SnapshotEnd {
     pub orders: u64,
     /// Digest L.
     pub levels: u64,
-    /// Orders (of Mbo) or levels between the two.
+    /// Orders (of Mbo) or levels between the two; of instrument 0 the highest instrument that the server has a book of.
     pub count: u64,
 }
 
@@ -178,6 +182,7 @@ mod tests {
                 instrument_seq: u32::MAX,
                 form: SnapshotForm::Mbp,
                 suspect,
+                trading_known: !suspect,
             };
             assert_eq!(SnapshotBegin::from_record(&begin.to_record()), Some(begin));
         }

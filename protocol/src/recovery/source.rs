@@ -185,9 +185,12 @@ impl SnapshotSource {
         let form = self.books.form(instrument);
         let at = Stamp(self.next.0 - 1);
         let suspect = self.books.state(instrument) == BookState::Suspect;
-        out(SnapshotBegin { instrument, at, lines: lines - 1, instrument_seq, form, suspect }.to_record());
+        let trading_known = self.books.trading_is_known(instrument);
+        let begin = SnapshotBegin { instrument, at, lines: lines - 1, instrument_seq, form, suspect, trading_known };
+        out(begin.to_record());
         let Some(view) = self.books.view(instrument) else {
-            out(SnapshotEnd { instrument, at, orders: 0, levels: 0, count: 0 }.to_record());
+            let count = u64::from(self.books.highest().0);
+            out(SnapshotEnd { instrument, at, orders: 0, levels: 0, count }.to_record());
             return Ok(());
         };
         if let Some(extras) = self.extras.get(instrument.index()) {

@@ -15,7 +15,9 @@ impl Engine {
         if instrument == InstrumentId::CHANNEL {
             return !self.books.channel_is_known();
         }
-        self.choice(instrument) != Choice::Unwanted && !self.books.state(instrument).is_readable()
+        // One of which a Status may have been missed could be crossed and not know it.
+        let ready = self.books.state(instrument).is_readable() && self.books.trading_is_known(instrument);
+        self.choice(instrument) != Choice::Unwanted && !ready
     }
 }
 
