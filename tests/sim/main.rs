@@ -120,7 +120,7 @@ fn every_seed_ends_with_the_right_books_and_nothing_was_silent() {
 /// Everybody loses so much of everything, and nothing else goes wrong.
 fn losing(loss: f64, subscribers: usize, seed: u64) -> Plan {
     let weather = Weather { loss, ..Weather::FAIR };
-    Plan { seed, subscribers, weather: Some(weather), storm_ns: 60_000_000, crashes: false }
+    Plan { seed, subscribers, weather: Some(weather), storm_ns: 60_000_000, crashes: false, history_lines: 1 << 14 }
 }
 
 #[test]

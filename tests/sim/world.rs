@@ -41,15 +41,18 @@ pub(crate) struct Plan {
     pub(crate) weather: Option<Weather>,
     /// How long faults go on, ns.
     pub(crate) storm_ns: u64,
-    /// Whether publisher, server and subscribers crash and stop.
+    /// Whether publisher, server and subscribers crash and stop, and half of the subscribers come late.
     pub(crate) crashes: bool,
+    /// Lines that the recovery server keeps.
+    pub(crate) history_lines: usize,
 }
 
 impl Plan {
     /// The run of a seed: mostly one subscriber or a few, now and then sixteen.
     pub(crate) fn of(seed: u64) -> Plan {
         let subscribers = if seed % 32 == 31 { 16 } else { 1 + (seed % 3) as usize };
-        Plan { seed, subscribers, weather: None, storm_ns: 60 * MS, crashes: true }
+        let history_lines = if seed.is_multiple_of(4) { 256 } else { 4096 };
+        Plan { seed, subscribers, weather: None, storm_ns: 60 * MS, crashes: true, history_lines }
     }
 }
 
@@ -215,7 +218,7 @@ impl World {
         for subscriber in 0..self.nodes.len() {
             // Half of them are there from the start.
             let late = self.random.random_range(0..self.plan.storm_ns / 2);
-            let late = if subscriber % 2 == 0 { 0 } else { late };
+            let late = if subscriber % 2 == 0 || !self.plan.crashes { 0 } else { late };
             self.after(late, What::Join(subscriber));
         }
         self.after(MS, What::Fault);
@@ -305,7 +308,7 @@ impl World {
             last_sent: 0,
         });
         let responder = Responder::new(ResponderConfig {
-            history_lines: if self.plan.seed % 4 == 0 { 256 } else { 4096 },
+            history_lines: self.plan.history_lines,
             reply_lines: REPLY_LINES,
             books: BOOKS,
             ..ResponderConfig::default()

@@ -190,7 +190,7 @@ struct Rounds {
     tail: bool,
 }
 
-/// Asks a recovery server for what one channel's [`Arbiter`] and books miss. See the [module](super).
+/// Asks a recovery server for what one channel's [`Arbiter`] and books miss.
 ///
 /// The owner feeds it the lines of replies ([`Recovery::on_replies`]), gives it a turn whenever time has passed or something
 /// was delivered ([`Recovery::turn`]), and sends what [`Recovery::poll_request`] returns.
