@@ -36,6 +36,7 @@ pub mod pipeline;
 pub mod publisher;
 #[cfg(feature = "rdma")]
 pub mod rdma;
+pub mod recovery;
 pub mod turns;
 pub mod venue;
 

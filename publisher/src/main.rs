@@ -426,6 +426,7 @@ fn channel_info(config: &Config, ring: &RingWriter, rdma: Option<RdmaInfo>) -> C
             .map(|directory| SharedMemoryInfo { directory: directory.to_owned(), lines: ring.capacity() as u64 }),
         udp: config.udp.as_ref().map(|udp| UdpInfo { group: udp.group, port: udp.port, mtu: udp.mtu }),
         rdma,
+        recovery: None,
     }
 }
 

@@ -1,0 +1,5 @@
+//! The recovery server.
+
+mod door;
+
+pub use door::Door;
