@@ -90,6 +90,8 @@ kinds! {
     REPLY_BEGIN = 24, "ReplyBegin";
     /// The publisher lives: only ever in a latest line. ts_event its clock in full; `detail` 1 after the session's end.
     HEARTBEAT = 25, "Heartbeat";
+    /// Asks the recovery server for something (never in a stream): see [`crate::recovery`].
+    REQUEST = 26, "Request";
 }
 
 impl fmt::Debug for Kind {
