@@ -208,7 +208,7 @@ pub struct RecoverySection {
     /// Lines kept to be sent again: a power of two. 1,048,576 lines are 64 MiB.
     #[serde(default = "history_lines")]
     pub history_lines: usize,
-    /// The most lines a second that one subscriber is sent, and at most an eighth of them at once.
+    /// The most lines a second that one subscriber is sent, after at most 8,192 at once.
     #[serde(default = "recovery_rate")]
     pub lines_per_second: u64,
     /// The most subscribers at one time.

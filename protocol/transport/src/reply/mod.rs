@@ -17,7 +17,7 @@ mod tx;
 use std::io;
 use std::net::SocketAddrV4;
 
-use protocol::line::Line;
+use protocol::line::{Line, Stamp};
 use protocol::time::Nanos;
 
 pub use rx::ReplyRx;
@@ -31,6 +31,26 @@ pub trait ReplyLane: LaneRx {
     /// Sends a request, a line that is sealed with the connection's stamp; `false` if the transport did not take it, which
     /// is as good as lost.
     fn request(&mut self, request: &Line, now: Nanos) -> bool;
+}
+
+/// The recovery server's end of the way back: takes requests, sends the lines of answers.
+pub trait ReplyPort {
+    /// Where a subscriber is reached.
+    type Address: Copy + PartialEq;
+
+    /// The next request that came, and who sent it; `None` when there is none now. Whoever sent it may be anybody: the line
+    /// proves that it is whole, and no more.
+    fn receive(&mut self) -> Option<(Self::Address, Line)>;
+
+    /// Room for the lines that are sent next, to be filled from the front.
+    fn room(&mut self) -> &mut [Line];
+
+    /// Sends the first `count` lines of [`ReplyPort::room`]; `next` is the stamp after the last of them. False if the
+    /// transport did not take them, which is as good as lost.
+    fn send(&mut self, to: Self::Address, next: Stamp, count: usize, now: Nanos) -> bool;
+
+    /// What came and was no request at a glance.
+    fn refused(&self) -> u64;
 }
 
 /// Faults befall what comes; requests go through unharmed.

@@ -10,13 +10,13 @@ use protocol::time::Nanos;
 use socket2::SockRef;
 use zerocopy::IntoBytes;
 
-use super::ReplyError;
+use super::{ReplyError, ReplyPort};
 use crate::udp::IP_UDP_LEN;
 
 /// Asked for the kernel's queues. Requests of a thousand subscribers that lost the same packet fit.
 const QUEUE: usize = 4 << 20;
 
-/// Useless datagrams that one call of [`ReplyTx::receive`] goes through.
+/// Useless datagrams that one call of [`ReplyPort::receive`] goes through.
 const USELESS: usize = 16;
 
 /// What a [`ReplyTx`] has done.
@@ -97,10 +97,12 @@ impl ReplyTx {
     pub fn lines_per_packet(&self) -> usize {
         self.lines_per_packet
     }
+}
 
-    /// The next packet of one line that came, and who sent it; `None` when there is none now. Whoever sent it may be anybody:
-    /// the line proves that it is whole, and no more.
-    pub fn receive(&mut self) -> Option<(SocketAddrV4, Line)> {
+impl ReplyPort for ReplyTx {
+    type Address = SocketAddrV4;
+
+    fn receive(&mut self) -> Option<(SocketAddrV4, Line)> {
         // A bounded number of useless ones: a flood of them must not keep the caller here.
         for _ in 0..USELESS {
             // A request fills one line behind its header; what is longer than that shows by the length.
@@ -123,17 +125,13 @@ impl ReplyTx {
         None
     }
 
-    /// Room for the lines of the next packet: [`ReplyTx::lines_per_packet`] of them, to be filled from the front.
-    pub fn lines_mut(&mut self) -> &mut [Line] {
+    fn room(&mut self) -> &mut [Line] {
         &mut self.packet[1..][..self.lines_per_packet]
     }
 
-    /// Sends the first `count` lines of [`ReplyTx::lines_mut`] to `to`; `next` is the stamp after the last of them. False
-    /// if the kernel did not take the packet.
-    ///
     /// # Panics
     /// If `count` is more than a packet holds.
-    pub fn send(&mut self, to: SocketAddrV4, next: Stamp, count: usize, now: Nanos) -> bool {
+    fn send(&mut self, to: SocketAddrV4, next: Stamp, count: usize, now: Nanos) -> bool {
         assert!(count <= self.lines_per_packet, "{count} lines in a packet of {}", self.lines_per_packet);
         let header = PacketHeader::new(self.channel, self.lane, next, now, false);
         self.packet[0].as_mut_bytes()[LINE_LEN - HEADER_LEN..].copy_from_slice(header.as_bytes());
@@ -149,5 +147,9 @@ impl ReplyTx {
         }
         self.counters.packets_dropped += 1;
         false
+    }
+
+    fn refused(&self) -> u64 {
+        self.counters.refused
     }
 }
