@@ -264,6 +264,11 @@ pub mod status {
     pub const SHORT_SALE_RESTRICTION: u8 = 14;
     /// Not available for trading.
     pub const NOT_AVAILABLE: u8 = 15;
+
+    /// Whether an action says if the instrument trades from now on.
+    pub const fn decides_trading(action: u8) -> bool {
+        !matches!(action, NONE | SHORT_SALE_RESTRICTION | NEW_PRICE_INDICATION)
+    }
 }
 
 /// `detail` of Statistic.

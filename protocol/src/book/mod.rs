@@ -25,6 +25,7 @@ pub use view::{Bbo, BookView, Level, Levels, Queue};
 
 use crate::line::Stamp;
 use crate::record::{Flags, InstrumentId, Kind, Record, Side, UNDEFINED_PRICE, digest, modify, status};
+use crate::recovery::SnapshotForm;
 use index::NIL;
 use store::{OrderSlot, Sides, Store, ladder_index};
 
@@ -344,6 +345,27 @@ impl Books {
     /// Every instrument heard of so far.
     pub fn instruments(&self) -> impl Iterator<Item = InstrumentId> + use<> {
         (1..self.books.len() as u32).map(InstrumentId)
+    }
+
+    /// What `instrument_seq` a line of this instrument would have had that came last of all: its own lines so far plus the
+    /// channel-wide ones. `None` where that is not known: no line of it came since a start in the middle, or lines are lost.
+    pub fn instrument_seq(&self, instrument: InstrumentId) -> Option<u32> {
+        let book = self.books.get(instrument.index()).filter(|book| book.counted && !book.gapped)?;
+        Some(book.last_seq.wrapping_add(self.channel_seq.wrapping_sub(book.channel_at_last)))
+    }
+
+    /// What feeds the book of an instrument.
+    pub fn form(&self, instrument: InstrumentId) -> SnapshotForm {
+        match self.books.get(instrument.index()).unwrap_or(&self.books[0]).fed_by {
+            FedBy::Nothing => SnapshotForm::Undecided,
+            FedBy::Orders => SnapshotForm::Mbo,
+            FedBy::Levels => SnapshotForm::Mbp,
+        }
+    }
+
+    /// The highest instrument heard of so far; the channel, if none was.
+    pub fn highest(&self) -> InstrumentId {
+        InstrumentId(self.books.len() as u32 - 1)
     }
 
     /// Whether an event of this instrument is open: a digest or a snapshot would fall inside it.
@@ -675,9 +697,8 @@ impl Books {
             }
             Kind::STATUS => {
                 let book = &mut self.books[instrument.index()];
-                match record.detail {
-                    status::NONE | status::SHORT_SALE_RESTRICTION | status::NEW_PRICE_INDICATION => {}
-                    action => book.trading = action == status::TRADING,
+                if status::decides_trading(record.detail) {
+                    book.trading = record.detail == status::TRADING;
                 }
             }
             Kind::VENUE_GAP => self.set_suspect(instrument, StateReason::VenueGap),

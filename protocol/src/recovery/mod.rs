@@ -21,13 +21,18 @@
 //! - [`Request`], [`Ask`], [`Connection`]; [`ReplyBegin`], [`Answer`], [`Refusal`]: the words.
 //! - [`SnapshotBegin`], [`SnapshotEnd`] and what stands between them: [`snapshot`].
 //! - [`History`]: the newest lines, by sequence.
+//! - The server's half: [`Responder`], which answers from a history and from a [`SnapshotSource`].
 
 mod history;
 mod reply;
 mod request;
+mod responder;
 pub mod snapshot;
+mod source;
 
 pub use history::History;
 pub use reply::{Answer, Refusal, ReplyBegin};
 pub use request::{Ask, Connection, Request};
+pub use responder::{ReplyRun, Responder, ResponderConfig, ResponderCounts};
 pub use snapshot::{SnapshotBegin, SnapshotEnd, SnapshotForm};
+pub use source::{NoSnapshot, SnapshotSource};

@@ -17,6 +17,8 @@ pub enum SnapshotForm {
     Mbp,
     /// Best bid and offer alone.
     Bbo,
+    /// Neither yet: it is empty, and whether orders or levels feed it is decided by what comes next.
+    Undecided,
 }
 
 impl SnapshotForm {
@@ -25,6 +27,7 @@ impl SnapshotForm {
             SnapshotForm::Mbo => 0,
             SnapshotForm::Mbp => 1,
             SnapshotForm::Bbo => 2,
+            SnapshotForm::Undecided => 3,
         }
     }
 
@@ -33,6 +36,7 @@ impl SnapshotForm {
             0 => Some(SnapshotForm::Mbo),
             1 => Some(SnapshotForm::Mbp),
             2 => Some(SnapshotForm::Bbo),
+            3 => Some(SnapshotForm::Undecided),
             _ => None,
         }
     }
