@@ -14,10 +14,10 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
 
+use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::channel::ChannelConfig;
 use protocol::control::{RecoveryInfo, RequestKey};
 use protocol::line::Line;
-use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::recovery::{Connection, Request, Responder, ResponderConfig, ResponderCounts};
 use protocol::time::Nanos;
 use transport::counters::Counter;
@@ -127,11 +127,8 @@ pub fn open(
 ) -> Result<(RecoveryServer, Door), RecoveryError> {
     let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
     let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
-    let info = RecoveryInfo {
-        at,
-        history_lines: section.history_lines as u64,
-        lines_per_second: section.lines_per_second,
-    };
+    let info =
+        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
     let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
     let config = ResponderConfig {
         history_lines: section.history_lines,

@@ -77,7 +77,9 @@ pub enum ReplyError {
         source: io::Error,
     },
     /// A subscriber's socket.
-    #[error("cannot {what} for the recovery server at {address} ({source}); check that there is a route to it (`ip route get`)")]
+    #[error(
+        "cannot {what} for the recovery server at {address} ({source}); check that there is a route to it (`ip route get`)"
+    )]
     Connect {
         /// What was tried.
         what: &'static str,

@@ -46,8 +46,11 @@ impl ReplyRx {
         // Connected, the kernel drops what others send, and gives the socket a port of its own.
         step("connect the socket", socket.connect(&server.into()))?;
         let buffer = BufferSize { requested: receive_buffer, granted: granted / 2 };
-        let rx = UdpRx::over(socket, channel, buffer)
-            .map_err(|source| ReplyError::Connect { what: "ask for the kernel's drop counter", address: server, source })?;
+        let rx = UdpRx::over(socket, channel, buffer).map_err(|source| ReplyError::Connect {
+            what: "ask for the kernel's drop counter",
+            address: server,
+            source,
+        })?;
         Ok(ReplyRx { rx, channel, lane, refused: 0 })
     }
 
