@@ -14,12 +14,14 @@
 
 mod index;
 mod ladder;
+mod restore;
 mod state;
 mod store;
 mod view;
 
 use std::collections::VecDeque;
 
+pub use restore::NotRestored;
 pub use state::{BookState, Inconsistency, StateChange, StateReason};
 pub use view::{Bbo, BookView, Level, Levels, Queue};
 
@@ -150,6 +152,8 @@ struct Book {
     gapped: bool,
     /// The last Status was Trading.
     trading: bool,
+    /// A snapshot has been asked for.
+    snapshotting: bool,
     fed_by: FedBy,
 }
 
@@ -168,11 +172,13 @@ impl Book {
         broken: false,
         gapped: false,
         trading: false,
+        snapshotting: false,
         fed_by: FedBy::Nothing,
     };
 
     fn state(&self) -> BookState {
         match (self.complete, self.stale, self.suspect) {
+            (false, ..) | (true, true, _) if self.snapshotting => BookState::Snapshotting,
             (false, ..) => BookState::Unknown,
             (true, true, _) => BookState::Stale,
             (true, false, true) => BookState::Suspect,
@@ -256,7 +262,6 @@ impl Books {
     #[inline]
     pub fn apply(&mut self, stamp: Stamp, record: &Record) {
         self.pass(stamp);
-        let sequence = stamp.sequence().0;
         let instrument = record.instrument_id();
         if instrument == InstrumentId::CHANNEL {
             return self.apply_channel(stamp, record);
@@ -265,6 +270,13 @@ impl Books {
             return;
         }
         self.count_line(instrument, record.instrument_seq.get());
+        self.take(instrument, stamp, record);
+    }
+
+    /// Takes a line of an instrument that has been counted.
+    #[inline(always)]
+    fn take(&mut self, instrument: InstrumentId, stamp: Stamp, record: &Record) {
+        let sequence = stamp.sequence().0;
         if record.kind == Kind::BOOK_DIGEST {
             return self.compare_digest(instrument, record);
         }
@@ -422,6 +434,7 @@ impl Books {
         for at in 0..self.books.len() {
             self.books[at].gapped = true;
             self.set_state(InstrumentId(at as u32), reason, |book| {
+                book.snapshotting = false;
                 if book.complete {
                     book.stale = true;
                     book.broken |= !book.counted;
@@ -462,6 +475,7 @@ impl Books {
         // A lost Status would make us judge crossed books by an old one.
         self.books[instrument.index()].trading = false;
         self.set_state(instrument, StateReason::CountJumped, |book| {
+            book.snapshotting &= !book.state().is_readable();
             book.stale |= book.complete;
             book.broken |= book.complete;
         });
@@ -560,6 +574,7 @@ impl Books {
                 self.digests.compared += 1;
                 self.digests.disagreed += 1;
                 self.set_state(instrument, StateReason::DigestDisagreed, |book| {
+                    book.snapshotting = false;
                     book.stale = true;
                     book.broken = true;
                 });

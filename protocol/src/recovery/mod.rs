@@ -23,6 +23,7 @@
 //! - [`History`]: the newest lines, by sequence.
 //! - The server's half: [`Responder`], which answers from a history and from a [`SnapshotSource`].
 
+mod assembly;
 mod history;
 mod reply;
 mod request;
@@ -30,6 +31,7 @@ mod responder;
 pub mod snapshot;
 mod source;
 
+pub use assembly::Snapshot;
 pub use history::History;
 pub use reply::{Answer, Refusal, ReplyBegin};
 pub use request::{Ask, Connection, Request};

@@ -335,7 +335,6 @@ impl Responder {
         if not_before >= self.source.next() {
             return Answer::Refused { why: Refusal::Behind, number: self.source.next().0 };
         }
-        let first = InstrumentId(first.0.max(1));
         let mut next = None;
         let last = last.min(self.source.books().highest());
         for instrument in (first.0..=last.0).map(InstrumentId) {

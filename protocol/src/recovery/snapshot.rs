@@ -45,7 +45,7 @@ impl SnapshotForm {
 /// The first line of a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SnapshotBegin {
-    /// Whose book.
+    /// Whose book; instrument 0: what every book is that nothing has been heard of at `at`.
     pub instrument: InstrumentId,
     /// The last line of the stream that is included. No event of the instrument is open after it: this is the book as its
     /// last event left it.
@@ -75,7 +75,7 @@ impl SnapshotBegin {
 
     /// From a record. `None` if it begins no snapshot that this version knows.
     pub fn from_record(record: &Record) -> Option<SnapshotBegin> {
-        if record.kind != Kind::SNAPSHOT_BEGIN || record.instrument_id() == InstrumentId::CHANNEL {
+        if record.kind != Kind::SNAPSHOT_BEGIN {
             return None;
         }
         Some(SnapshotBegin {

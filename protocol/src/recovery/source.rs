@@ -155,6 +155,9 @@ impl SnapshotSource {
     /// # Errors
     /// [`NoSnapshot`].
     pub fn lines_of(&self, instrument: InstrumentId) -> Result<u64, NoSnapshot> {
+        if instrument == InstrumentId::CHANNEL {
+            return if self.books.channel_is_known() { Ok(2) } else { Err(NoSnapshot::NotReadable) };
+        }
         let view = self.books.view(instrument).ok_or(NoSnapshot::NeverHeard)?;
         if !view.state().is_readable() || self.books.instrument_seq(instrument).is_none() {
             return Err(NoSnapshot::NotReadable);
@@ -171,18 +174,22 @@ impl SnapshotSource {
         Ok(extras as u64 + entries + 2)
     }
 
-    /// Writes the snapshot of an instrument, as of the last line taken, line by line.
+    /// Writes the snapshot of an instrument, as of the last line taken, line by line. That of the channel says what books
+    /// are that nothing was heard of yet: complete and empty, if it is given at all.
     ///
     /// # Errors
     /// [`NoSnapshot`], and nothing was written.
     pub fn write(&self, instrument: InstrumentId, out: &mut impl FnMut(Record)) -> Result<(), NoSnapshot> {
         let lines = self.lines_of(instrument)?;
-        let view = self.books.view(instrument).expect("lines_of found it");
-        let instrument_seq = self.books.instrument_seq(instrument).expect("lines_of found it");
+        let instrument_seq = self.books.instrument_seq(instrument).expect("lines_of looked");
         let form = self.books.form(instrument);
         let at = Stamp(self.next.0 - 1);
-        let suspect = view.state() == BookState::Suspect;
+        let suspect = self.books.state(instrument) == BookState::Suspect;
         out(SnapshotBegin { instrument, at, lines: lines - 1, instrument_seq, form, suspect }.to_record());
+        let Some(view) = self.books.view(instrument) else {
+            out(SnapshotEnd { instrument, at, orders: 0, levels: 0, count: 0 }.to_record());
+            return Ok(());
+        };
         if let Some(extras) = self.extras.get(instrument.index()) {
             for record in extras.definition.iter().chain(extras.singles()) {
                 let mut record = Record { flags: record.flags.with(Flags::SNAPSHOT), ..*record };
