@@ -48,6 +48,7 @@ mod handler;
 mod live;
 #[cfg(feature = "rdma")]
 pub mod rdma;
+mod recovery;
 mod selection;
 
 pub use connect::{Builder, ConnectError};
@@ -59,4 +60,5 @@ pub use protocol::arbiter::Gap;
 pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder, StateChange, StateReason};
 pub use protocol::definition::Definition;
 pub use protocol::record::InstrumentId;
+pub use recovery::RecoveryOptions;
 pub use selection::Selection;
