@@ -264,3 +264,6 @@ impl<P: ReplyPort> RecoveryServer<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

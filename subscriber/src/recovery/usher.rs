@@ -58,8 +58,7 @@ impl Usher {
         let (sender, admitted) = sync_channel(1);
         let mut desk = Desk { options, channel, shared: Arc::clone(&shared), sender, control: None };
         desk.say("the publisher was not asked yet".to_owned());
-        let thread =
-            std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run())?;
+        let thread = std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run())?;
         Ok(Usher { shared, admitted, thread: Some(thread) })
     }
 
