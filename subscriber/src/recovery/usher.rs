@@ -48,11 +48,9 @@ pub(super) struct Usher {
 }
 
 impl Usher {
-    /// Starts the thread. Where the publisher cannot be asked, it goes on trying.
-    ///
-    /// # Errors
-    /// The system's, if it gives no thread.
-    pub(super) fn start(options: RecoveryOptions, channel: String) -> std::io::Result<Usher> {
+    /// Starts the thread. Where the publisher cannot be asked, it goes on trying; without a thread nobody is ever let in, and
+    /// [`Usher::trouble`] says so.
+    pub(super) fn start(options: RecoveryOptions, channel: String) -> Usher {
         let shared = Arc::new(Shared::default());
         // One at a time: the next connection is asked for when this one is over.
         let (sender, admitted) = sync_channel(1);
@@ -127,7 +125,7 @@ impl Desk {
     }
 
     fn say(&self, trouble: String) {
-        *self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        say(&self.shared, trouble);
     }
 
     /// Asks to be let in; on success the poller finds the connection.
@@ -158,6 +156,10 @@ impl Desk {
             Err(TrySendError::Disconnected(_)) => Err("the subscriber is gone".to_owned()),
         }
     }
+}
+
+fn say(shared: &Shared, trouble: String) {
+    *shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
 }
 
 /// Where a server is that listens on every address of the publisher's host: where its control channel is.
