@@ -56,8 +56,14 @@ impl Usher {
         let (sender, admitted) = sync_channel(1);
         let mut desk = Desk { options, channel, shared: Arc::clone(&shared), sender, control: None };
         desk.say("the publisher was not asked yet".to_owned());
-        let thread = std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run())?;
-        Ok(Usher { shared, admitted, thread: Some(thread) })
+        let thread = match std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run()) {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                say(&shared, format!("the system gives no thread for recovery ({error}); raise the limit of threads"));
+                None
+            }
+        };
+        Usher { shared, admitted, thread }
     }
 
     /// A new connection to the server, if there is one. One load while there is none.
