@@ -21,10 +21,16 @@
 //! - [`Request`], [`Ask`], [`Connection`]; [`ReplyBegin`], [`Answer`], [`Refusal`]: the words.
 //! - [`SnapshotBegin`], [`SnapshotEnd`] and what stands between them: [`snapshot`].
 //! - [`History`]: the newest lines, by sequence.
+//! - The subscriber's half: [`Recovery`] asks for what an [arbiter](crate::arbiter) and books miss, [`Recovering`] is what it
+//!   needs to know of the books, [`CatchUp`] joins a [`Snapshot`] and what was delivered since.
 //! - The server's half: [`Responder`], which answers from a history and from a [`SnapshotSource`].
 
 mod assembly;
+mod catch_up;
 mod history;
+mod machine;
+mod reader;
+mod replies;
 mod reply;
 mod request;
 mod responder;
@@ -32,7 +38,9 @@ pub mod snapshot;
 mod source;
 
 pub use assembly::Snapshot;
+pub use catch_up::{CatchUp, CatchUpConfig, CatchUpCounts, Fate};
 pub use history::History;
+pub use machine::{Recovering, Recovery, RecoveryConfig, RecoveryCounts, RecoveryState, Session};
 pub use reply::{Answer, Refusal, ReplyBegin};
 pub use request::{Ask, Connection, Request};
 pub use responder::{ReplyRun, Responder, ResponderConfig, ResponderCounts};

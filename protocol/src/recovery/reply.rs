@@ -12,7 +12,7 @@ pub enum Refusal {
     Behind,
     /// Another epoch than the server's; `number`: the stamp that it reads next.
     WrongEpoch,
-    /// One snapshot does not fit into the lines that the reply may have; `number`: how many it takes.
+    /// One snapshot alone is longer than the reply may be; `number`: its instrument.
     TooLong,
     /// A refusal that this version does not know.
     Other(u32),

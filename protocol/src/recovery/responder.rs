@@ -341,7 +341,7 @@ impl Responder {
             let Ok(lines) = self.source.lines_of(instrument) else { continue };
             if self.scratch.len() as u64 + lines > max_lines {
                 if self.scratch.is_empty() {
-                    return Answer::Refused { why: Refusal::TooLong, number: lines };
+                    return Answer::Refused { why: Refusal::TooLong, number: u64::from(instrument.0) };
                 }
                 next = Some(instrument);
                 break;

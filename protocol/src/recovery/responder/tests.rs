@@ -105,7 +105,7 @@ fn refusals_name_their_reason_and_what_goes_with_it() {
         (Ask::Lines { first: stamp(101), count: 5 }, Refusal::Behind, stamp(101).0),
         (Ask::Lines { first: other, count: 5 }, Refusal::WrongEpoch, stamp(101).0),
         (Ask::Lines { first: newer, count: 5 }, Refusal::Behind, stamp(101).0),
-        (small, Refusal::TooLong, 101),
+        (small, Refusal::TooLong, 1),
         (early, Refusal::Behind, stamp(101).0),
     ];
     for (number, (what, why, with)) in rows.into_iter().enumerate() {
