@@ -141,6 +141,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    if arguments.control.is_some() && arguments.rdma.is_none() && !arguments.recover {
+        return Err("--control is for --rdma or --recover: give one of them, or leave it out".into());
+    }
     let start = if arguments.natural { Start::Natural } else { Start::Strict };
     // A whole market: what outgrows it costs this program an allocation, and nobody else anything.
     let books = BooksConfig { instruments: 1 << 14, orders: 1 << 18, levels: 1 << 17 };
