@@ -119,7 +119,7 @@ struct Peer {
     paid: Nanos,
 }
 
-/// Answers requests from a history and from books of its own. See the [module](self).
+/// Answers requests from a history and from books of its own.
 pub struct Responder {
     config: ResponderConfig,
     source: SnapshotSource,

@@ -87,7 +87,7 @@ pub struct RecoveryStatus {
 
 /// The socket to the server, with faults or without.
 enum Way {
-    Plain(ReplyRx),
+    Plain(Box<ReplyRx>),
     Faulty(Box<FaultInjector<ReplyRx>>),
 }
 
@@ -155,7 +155,7 @@ impl Recoverer {
         self.recovery.reconnect(Session { connection, key });
         let way = match self.faults.clone() {
             Some(plan) => Way::Faulty(Box::new(FaultInjector::new(lane, plan))),
-            None => Way::Plain(lane),
+            None => Way::Plain(Box::new(lane)),
         };
         self.reconnects += u64::from(self.way.is_some());
         self.way = Some((connection, way));
