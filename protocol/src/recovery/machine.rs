@@ -649,8 +649,9 @@ impl Recovery {
             Ask::Lines { first, count } => {
                 let end = first.plus(count);
                 let oldest = Stamp(number).max(first);
-                let lost = if why == Refusal::NotHeld && oldest > first { end.min(oldest) } else { end };
-                self.counts.not_held += lost.0 - first.0;
+                // All that is older is lost with it, asked for or not: one gap, and not one for each request.
+                let lost = if why == Refusal::NotHeld && oldest > first { oldest } else { end };
+                self.counts.not_held += lost.min(end).0 - first.0;
                 self.lose(first, lost);
             }
             Ask::Snapshots { .. } if why == Refusal::TooLong => {

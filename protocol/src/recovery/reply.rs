@@ -6,7 +6,7 @@ use crate::record::{InstrumentId, Kind, Record};
 /// Why the server does not give what was asked. `number` is what goes with the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
-    /// History no longer holds the first line asked for; `number`: the stamp of the oldest that it holds.
+    /// History no longer holds the first line asked for; `number`: the stamp of the oldest that it will hold for a while.
     NotHeld,
     /// The server has not read so far itself; `number`: the stamp that it reads next. Ask again.
     Behind,

@@ -313,6 +313,13 @@ impl Responder {
         (head == Stamp(0) || asked != head.epoch()).then_some(Answer::Refused { why, number: head.0 })
     }
 
+    /// The oldest line that can still be asked for: while requests are under way, the oldest held is pushed out, and whoever
+    /// asked for it would run after the history line by line.
+    fn oldest_for_a_while(&self) -> Stamp {
+        let is_full = self.history.len() == self.history.capacity();
+        self.history.first().plus(if is_full { self.history.len() / 8 } else { 0 })
+    }
+
     fn lines(&mut self, first: Stamp, count: u64) -> Answer {
         if let Some(refused) = self.refuse_epoch(first.epoch()) {
             return refused;
@@ -321,7 +328,7 @@ impl Responder {
             return Answer::Refused { why: Refusal::Behind, number: self.source.next().0 };
         }
         if !self.history.holds(first, 1) {
-            return Answer::Refused { why: Refusal::NotHeld, number: self.history.first().0 };
+            return Answer::Refused { why: Refusal::NotHeld, number: self.oldest_for_a_while().0 };
         }
         self.scratch.extend(self.history.range(first, first.plus(count)).map(|(_, line)| line.record));
         self.counts.retransmitted += self.scratch.len() as u64;

@@ -23,6 +23,8 @@ use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::ring::RingReader;
 
+use crate::recovery::Door;
+
 pub use rings::{Rings, Ticket};
 
 /// The most connections at a time; further ones are closed at once, and counted.
@@ -97,6 +99,8 @@ struct Session {
     protocol: ServerSession,
     /// The connection to its ring, made or in the making.
     ring: Option<Ticket>,
+    /// Its connection to the recovery server.
+    recovery: Option<u16>,
 }
 
 /// See the [module](self).
@@ -108,6 +112,7 @@ pub struct Admission<R = ()> {
     definitions: Definitions,
     sessions: Vec<Session>,
     rings: R,
+    recovery: Option<Door>,
     buffer: Vec<u8>,
     counts: AdmissionCounts,
 }
@@ -136,9 +141,17 @@ impl<R: Rings> Admission<R> {
             definitions: Definitions { assembler: Assembler::default(), symbols: BTreeMap::new(), incomplete: false },
             sessions: Vec::new(),
             rings,
+            recovery: None,
             buffer: vec![0; MAX_BODY_LEN],
             counts: AdmissionCounts::default(),
         })
+    }
+
+    /// Lets subscribers into the recovery server too, and says in the directory where it is.
+    pub fn with_recovery(mut self, door: Door) -> Admission<R> {
+        self.channel.recovery = Some(door.info());
+        self.recovery = Some(door);
+        self
     }
 
     /// Where it listens: the port that was chosen, where the address said 0.
@@ -173,8 +186,12 @@ impl<R: Rings> Admission<R> {
                     at += 1;
                 }
                 None => {
-                    if let Some(ticket) = self.sessions.swap_remove(at).ring {
+                    let session = self.sessions.swap_remove(at);
+                    if let Some(ticket) = session.ring {
                         self.rings.disconnect(ticket);
+                    }
+                    if let (Some(connection), Some(door)) = (session.recovery, &mut self.recovery) {
+                        door.dismiss(connection);
                     }
                     work += 1;
                 }
@@ -199,7 +216,7 @@ impl<R: Rings> Admission<R> {
                 self.counts.turned_away += 1;
                 continue;
             }
-            self.sessions.push(Session { stream, protocol: ServerSession::new(now), ring: None });
+            self.sessions.push(Session { stream, protocol: ServerSession::new(now), ring: None, recovery: None });
         }
         accepted
     }
@@ -213,7 +230,7 @@ impl<R: Rings> Admission<R> {
             // One whose session has ended is nobody's business.
             let Some(session) = self.sessions.iter_mut().find(|session| session.ring == Some(ticket)) else { continue };
             session.ring = None;
-            session.protocol.keep(false, now);
+            session.protocol.keep(session.recovery.is_some(), now);
             session.protocol.reply(&Reply::Dropped { channel: self.channel.id, why });
         }
         let info = self.rings.info();
@@ -229,7 +246,7 @@ impl<R: Rings> Admission<R> {
 
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, recovery } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -260,7 +277,7 @@ impl<R: Rings> Admission<R> {
                             Reply::Granted { token }
                         }
                         Err(why) => {
-                            session.keep(false, now);
+                            session.keep(recovery.is_some(), now);
                             Reply::Refused { why }
                         }
                     }
@@ -269,8 +286,23 @@ impl<R: Rings> Admission<R> {
                     if let Some(ticket) = ring.take() {
                         self.rings.disconnect(ticket);
                     }
-                    session.keep(false, now);
+                    session.keep(recovery.is_some(), now);
                     Reply::Disconnected
+                }
+                Request::Recover { channel } if channel == self.channel.id && self.recovery.is_some() => {
+                    let door = self.recovery.as_mut().expect("looked at just now");
+                    if let Some(former) = recovery.take() {
+                        door.dismiss(former);
+                    }
+                    let reply = match door.admit() {
+                        Ok((connection, key)) => {
+                            *recovery = Some(connection);
+                            Reply::Recovery { connection, key }
+                        }
+                        Err(why) => Reply::Refused { why },
+                    };
+                    session.keep(recovery.is_some() || ring.is_some(), now);
+                    reply
                 }
                 request => answer(&request, &self.channel, &self.definitions),
             };
@@ -315,7 +347,11 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
                 incomplete: definitions.incomplete,
             }
         }
+        Request::Recover { channel: id } if *id == channel.id => Reply::Refused {
+            why: "this publisher has no recovery server: it has no [recovery]; do without, or add it".into(),
+        },
         Request::Instruments { channel: id, .. }
+        | Request::Recover { channel: id }
         | Request::Connect { channel: id, .. }
         | Request::Disconnect { channel: id } => {
             Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }
