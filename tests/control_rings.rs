@@ -97,6 +97,7 @@ impl Server {
             shared_memory: None,
             udp: None,
             rdma: None,
+            recovery: None,
         };
         let reader = ring.reader(StartAt::Oldest, 0);
         let any = "127.0.0.1:0".parse().expect("an address");

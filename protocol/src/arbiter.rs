@@ -1,7 +1,9 @@
 //! The arbiter: out of what several lanes bring, each line once and in order, or a named gap.
 //!
 //! The first copy of each line wins, whichever lane brought it. A line ahead of the cursor waits in the early store. What
-//! is missing gets the hedge time to come by another lane; then it is declared lost, in order, as a [`Gap`].
+//! is missing gets the hedge time to come by another lane; then it is declared lost, in order, as a [`Gap`]. With recovery
+//! configured it first becomes a hole ([`Arbiter::holes`]) that a recovery server may fill ([`Arbiter::on_recovered`]), for
+//! a stated time and as long as the early store can hold what comes meanwhile.
 //!
 //! No clock, no I/O: every call brings its `now`, [`Arbiter::next_timeout`] says when to call [`Arbiter::on_timeout`], and
 //! what comes out goes to a [`Delivery`]. Lines are handed over where they lie, in the transport's receive buffer or the
@@ -23,6 +25,8 @@ pub struct ArbiterConfig {
     pub paths: usize,
     /// How long what is missing may take to come by another path, or out of order, ns.
     pub hedge_ns: u64,
+    /// How long after its hedge time what is missing is waited for while recovery is tried, ns; 0 if it is not.
+    pub recover_ns: u64,
     /// A path from which nothing, not even a heartbeat, came for this long is silent, ns.
     pub lane_silent_ns: u64,
     /// Lines ahead of the cursor that can wait; a power of two.
@@ -30,9 +34,9 @@ pub struct ArbiterConfig {
 }
 
 impl Default for ArbiterConfig {
-    /// One path, 200 us hedge, silent after ten heartbeats of 10 ms, 4,096 early lines (256 KiB).
+    /// One path, 200 us hedge, no recovery, silent after ten heartbeats of 10 ms, 4,096 early lines (256 KiB).
     fn default() -> ArbiterConfig {
-        ArbiterConfig { paths: 1, hedge_ns: 200_000, lane_silent_ns: 100_000_000, early_lines: 4096 }
+        ArbiterConfig { paths: 1, hedge_ns: 200_000, recover_ns: 0, lane_silent_ns: 100_000_000, early_lines: 4096 }
     }
 }
 
@@ -113,6 +117,10 @@ pub struct ArbiterCounts {
     pub holes_filled: u64,
     /// Lines in those holes.
     pub filled: u64,
+    /// Lines that the recovery server brought and nobody had brought before.
+    pub recovered: u64,
+    /// Lines that it brought although they had come, or were declared lost already.
+    pub recovered_late: u64,
     /// Lines that waited in the early store.
     pub early: u64,
     /// Times that the early store was full and a gap had to be declared before its hedge time.
@@ -202,7 +210,7 @@ impl Arbiter {
 
     /// When [`Arbiter::on_timeout`] must be called, if nothing comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let hedge = self.missing.map(|(since, _)| since.plus(self.config.hedge_ns));
+        let hedge = self.missing.map(|(since, _)| since.plus(self.patience_ns()));
         let silence = self.paths[..self.known]
             .iter()
             .filter(|state| !state.silent)
@@ -219,7 +227,7 @@ impl Arbiter {
     #[inline]
     pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
         while let Some((since, head_then)) = self.missing
-            && now.since(since) >= self.config.hedge_ns as i64
+            && now.since(since) >= self.patience_ns() as i64
         {
             self.give_up_below(head_then, now, delivery);
         }
@@ -230,6 +238,94 @@ impl Arbiter {
                 state.counts.silences += 1;
                 delivery.on_path_silent(state.path, heard);
             }
+        }
+    }
+
+    /// How long what is missing is waited for in all.
+    fn patience_ns(&self) -> u64 {
+        self.config.hedge_ns + self.config.recover_ns
+    }
+
+    /// When the oldest of what is missing will have had its hedge time; `None` if nothing is missing.
+    pub fn hedged_at(&self) -> Option<Nanos> {
+        self.missing.map(|(since, _)| since.plus(self.config.hedge_ns))
+    }
+
+    /// What is missing and has had its hedge time: ranges of lines to ask a recovery server for, in order, each with how
+    /// many lines it has. Looks through the early store: for when something is missing, not for every turn.
+    pub fn holes(&self, now: Nanos) -> impl Iterator<Item = (Stamp, u64)> + '_ {
+        let hedge_ns = self.config.hedge_ns as i64;
+        let since = self.missing.map(|(since, _)| since);
+        let mut from = self.next.filter(|_| since.is_some_and(|since| now.since(since) >= hedge_ns));
+        let end = from.map_or(self.head, |from| self.head.min(from.plus(self.early.capacity())));
+        std::iter::from_fn(move || {
+            loop {
+                let first = self.early.first_absent(from?, end);
+                if first >= end {
+                    return None;
+                }
+                let (to, came) = match self.early.first_from(first).filter(|(held, _)| *held < end) {
+                    Some((held, came)) => (held, Some(came)),
+                    None => (end, since),
+                };
+                from = Some(to);
+                // The newest holes may be filled yet by what was overtaken.
+                if came.is_some_and(|came| now.since(came) >= hedge_ns) {
+                    return Some((first, to.0 - first.0));
+                }
+            }
+        })
+    }
+
+    /// Lines that a recovery server had in its history, verified, those of `first` and after. They are delivered or kept
+    /// like any others, but belong to no path, and neither begin an epoch nor take up a stream.
+    pub fn on_recovered(&mut self, first: Stamp, lines: &[Line], now: Nanos, delivery: &mut impl Delivery) {
+        let Some(next) = self.next.filter(|next| next.epoch() == first.epoch()) else {
+            self.counts.recovered_late += lines.len() as u64;
+            return;
+        };
+        let path = LanePath::new(Lane::new(0), Carrier::Recovery);
+        let old = next.0.saturating_sub(first.0).min(lines.len() as u64);
+        let reach = next.plus(self.early.capacity()).0.saturating_sub(first.0).min(lines.len() as u64);
+        let fresh = &lines[old as usize..reach.max(old) as usize];
+        self.counts.recovered_late += old;
+        if fresh.is_empty() {
+            return;
+        }
+        let first = first.plus(old);
+        self.head = self.head.max(first.plus(fresh.len() as u64));
+        // They wait for as long as the hole has been known, not from now.
+        let since = self.missing.map_or(now, |(since, _)| since);
+        if first > next {
+            for (i, line) in fresh.iter().enumerate() {
+                let is_new = self.early.insert(first.plus(i as u64), line, path, since);
+                self.counts.recovered += u64::from(is_new);
+                self.counts.recovered_late += u64::from(!is_new);
+                self.counts.early += u64::from(is_new);
+            }
+            self.missing.get_or_insert((now, self.head));
+            return;
+        }
+        let count = fresh.len() as u64;
+        self.counts.delivered += count;
+        self.next = Some(next.plus(count));
+        delivery.on_lines(next, fresh, path, None);
+        let held = self.early.release(next, fresh.len()) as u64;
+        self.counts.recovered += count - held;
+        self.counts.recovered_late += held;
+        self.drain(delivery);
+        self.settle(now, delivery);
+    }
+
+    /// The recovery server does not have the lines from the cursor to before `end`: they are declared lost at once, as far
+    /// as no lane has brought them. Nothing happens if `end` is not ahead of the cursor, or of another epoch.
+    pub fn give_up(&mut self, end: Stamp, now: Nanos, delivery: &mut impl Delivery) {
+        let end = end.min(self.head);
+        while let Some(next) = self.next
+            && next < end
+            && next.epoch() == end.epoch()
+        {
+            self.give_up_below(end, now, delivery);
         }
     }
 
@@ -448,6 +544,12 @@ impl Arbiter {
         }
         self.cause = cause;
         self.lost_until = self.lost_until.max(end);
+        if self.config.paths <= 1 && self.config.recover_ns > 0 {
+            // Nobody else can bring them: they need no hedge time, only recovery.
+            let since = Nanos(now.0.saturating_sub(self.config.hedge_ns));
+            self.missing.get_or_insert((since, self.head));
+            return;
+        }
         self.missing.get_or_insert((now, self.head));
         if self.config.paths <= 1 && first <= next {
             self.give_up_below(end, now, d);

@@ -100,6 +100,16 @@ impl EarlyStore {
             .map(|stamp| (stamp, self.arrived[self.place(stamp)].0))
     }
 
+    /// The first stamp from `from` to before `end` that is not held; `end` if all are. `end` is at most a store's length
+    /// ahead of the cursor.
+    pub fn first_absent(&self, from: Stamp, end: Stamp) -> Stamp {
+        let mut stamp = from;
+        while stamp < end && self.stamps[self.place(stamp)] == stamp {
+            stamp = stamp.plus(1);
+        }
+        stamp
+    }
+
     /// Forgets everything.
     pub fn clear(&mut self) {
         if self.held > 0 {

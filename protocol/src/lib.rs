@@ -23,6 +23,7 @@
 //! - [`record`], [`mod@line`], [`hash`], [`packet`], [`run`]: what travels, and what lanes hand up.
 //! - [`sequencer`], [`channel`]: the sending half. [`arbiter`], [`early`]: the receiving half.
 //! - [`book`]: order books, their states and digests. [`definition`], [`price`]: text.
+//! - [`recovery`]: what is asked of a recovery server, what it answers, and what becomes of it.
 //! - [`control`]: what a subscriber asks before the first line.
 //! - [`time`]: times as values.
 
@@ -39,6 +40,7 @@ pub mod line;
 pub mod packet;
 pub mod price;
 pub mod record;
+pub mod recovery;
 pub mod run;
 pub mod sequencer;
 pub mod time;

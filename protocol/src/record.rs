@@ -90,6 +90,8 @@ kinds! {
     REPLY_BEGIN = 24, "ReplyBegin";
     /// The publisher lives: only ever in a latest line. ts_event its clock in full; `detail` 1 after the session's end.
     HEARTBEAT = 25, "Heartbeat";
+    /// Asks the recovery server for something (never in a stream): see [`crate::recovery`].
+    REQUEST = 26, "Request";
 }
 
 impl fmt::Debug for Kind {
@@ -262,6 +264,11 @@ pub mod status {
     pub const SHORT_SALE_RESTRICTION: u8 = 14;
     /// Not available for trading.
     pub const NOT_AVAILABLE: u8 = 15;
+
+    /// Whether an action says if the instrument trades from now on.
+    pub const fn decides_trading(action: u8) -> bool {
+        !matches!(action, NONE | SHORT_SALE_RESTRICTION | NEW_PRICE_INDICATION)
+    }
 }
 
 /// `detail` of Statistic.

@@ -23,6 +23,8 @@ pub enum Carrier {
     RdmaRc,
     /// A queue within one thread, or a file.
     Local,
+    /// The recovery server, which had them in its history.
+    Recovery,
 }
 
 impl Carrier {
@@ -34,6 +36,7 @@ impl Carrier {
             Carrier::RdmaUd => "RDMA UD",
             Carrier::RdmaRc => "RDMA RC",
             Carrier::Local => "local",
+            Carrier::Recovery => "recovery",
         }
     }
 }

@@ -2,9 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+use protocol::book::RestingOrder;
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::packet::{self, HEADER_LEN, PacketHeader};
 use protocol::record::{ChannelId, Flags, InstrumentId, Kind, Lane, REPLACED, Record, Side, UNDEFINED_PRICE};
+use protocol::recovery::snapshot::{level_record, order_of, order_record};
+use protocol::recovery::{
+    Answer, Ask, Connection, Refusal, ReplyBegin, Request, SnapshotBegin, SnapshotEnd, SnapshotForm,
+};
 use protocol::time::Nanos;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -94,4 +99,102 @@ fn packets_are_written_and_read_as_drawn() {
     buffer.0[64 - HEADER_LEN..].copy_from_slice(&bytes);
     let packet = packet::decode(&buffer.0[64 - HEADER_LEN..], channel).expect("decodes");
     assert_eq!((packet.first, packet.lines), (first, &lines[..]));
+}
+
+const CONNECTION: Connection = Connection(9);
+
+fn stamp(epoch: u16, sequence: u64) -> Stamp {
+    Stamp::new(Epoch(epoch), SequenceNumber(sequence))
+}
+
+#[test]
+fn requests_are_written_and_read_as_drawn() {
+    let asks = [
+        ("request-lines", 4, Ask::Lines { first: stamp(3, 42), count: 7 }),
+        (
+            "request-snapshots",
+            5,
+            Ask::Snapshots {
+                first: InstrumentId(17),
+                last: InstrumentId(u32::MAX),
+                not_before: stamp(3, 99),
+                max_lines: 4096,
+            },
+        ),
+        ("request-replies", 6, Ask::Replies { first: 310, count: 22 }),
+    ];
+    for (name, number, ask) in asks {
+        let (bytes, _) = golden(name);
+        let request = Request { connection: CONNECTION, number, key: 0x0123_4567_89AB_CDEF, ask };
+        assert_eq!(request.to_line().as_bytes(), &bytes[..], "{name}");
+        assert_eq!(Request::from_line(&Line::read_from_bytes(&bytes).expect("64 bytes")), Some(request), "{name}");
+    }
+}
+
+#[test]
+fn replies_are_written_and_read_as_drawn() {
+    let head = stamp(3, 80);
+    let begins = [
+        ("reply-lines", ReplyBegin { request: 4, head, lines: 7, answer: Answer::Lines { first: stamp(3, 42) } }),
+        (
+            "reply-snapshots",
+            ReplyBegin {
+                request: 5,
+                head,
+                lines: 900,
+                answer: Answer::Snapshots { first: InstrumentId(17), next: Some(InstrumentId(40)) },
+            },
+        ),
+        (
+            "reply-refused",
+            ReplyBegin {
+                request: 6,
+                head,
+                lines: 0,
+                answer: Answer::Refused { why: Refusal::NotHeld, number: stamp(65535, 1).0 },
+            },
+        ),
+    ];
+    for (name, begin) in begins {
+        let (bytes, at) = golden(name);
+        assert_eq!(Line::seal(begin.to_record(), at).as_bytes(), &bytes[..], "{name}");
+        let line = Line::read_from_bytes(&bytes).expect("64 bytes");
+        assert_eq!(ReplyBegin::from_record(&line.record), Some(begin), "{name}");
+    }
+}
+
+#[test]
+fn snapshots_are_written_and_read_as_drawn() {
+    let instrument = InstrumentId(17);
+    let begin = SnapshotBegin {
+        instrument,
+        at: stamp(3, 79),
+        lines: 2,
+        instrument_seq: u32::MAX - 1,
+        form: SnapshotForm::Mbo,
+        suspect: true,
+        trading_known: true,
+    };
+    let order = RestingOrder { side: Side::ASK, price: -5, size: 100, priority: (1 << 32) + 7 };
+    let end = SnapshotEnd {
+        instrument,
+        at: stamp(3, 79),
+        orders: 0x9863_C636_3AC2_8948,
+        levels: 0x39F9_285F_E7D2_398B,
+        count: 1,
+    };
+    let rows = [
+        ("snapshot-begin", begin.to_record()),
+        ("snapshot-order", order_record(instrument, 0x123_4567_89AB, &order)),
+        ("snapshot-level", level_record(instrument, Side::IMPLIED_BID, 1_234_500_000_000, 1 << 40, 3)),
+        ("snapshot-end", end.to_record()),
+    ];
+    for (name, record) in rows {
+        let (bytes, at) = golden(name);
+        assert_eq!(Line::seal(record, at).as_bytes(), &bytes[..], "{name}");
+    }
+    let read = |name: &str| Line::read_from_bytes(&golden(name).0).expect("64 bytes").record;
+    assert_eq!(SnapshotBegin::from_record(&read("snapshot-begin")), Some(begin));
+    assert_eq!(order_of(&read("snapshot-order")), order);
+    assert_eq!(SnapshotEnd::from_record(&read("snapshot-end")), Some(end));
 }

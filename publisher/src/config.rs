@@ -1,6 +1,6 @@
 //! The publisher's settings: a TOML file in which nothing is ignored.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -28,6 +28,8 @@ pub struct Config {
     pub rdma: Option<RdmaSection>,
     /// The control channel, if subscribers are to ask what there is.
     pub control: Option<ControlSection>,
+    /// The recovery server, if subscribers are to get what they lost: needs `[control]`.
+    pub recovery: Option<RecoverySection>,
     /// How the loop runs.
     #[serde(default)]
     pub run: RunSection,
@@ -197,6 +199,28 @@ pub struct ControlSection {
     pub tokens: Vec<String>,
 }
 
+/// `[recovery]`
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecoverySection {
+    /// Where requests come in and answers leave from, by UDP, such as `10.0.0.1:31001`; port 0 takes any that is free.
+    pub listen: SocketAddrV4,
+    /// Lines kept to be sent again: a power of two. 1,048,576 lines are 64 MiB.
+    #[serde(default = "history_lines")]
+    pub history_lines: usize,
+    /// The most lines a second that one subscriber is sent, after at most 8,192 at once.
+    #[serde(default = "recovery_rate")]
+    pub lines_per_second: u64,
+    /// The most subscribers at one time.
+    #[serde(default = "recovery_subscribers")]
+    pub subscribers: usize,
+    /// The path's MTU in bytes: it decides how many lines an answer's packet holds.
+    #[serde(default = "ethernet")]
+    pub mtu: u32,
+    /// The core to pin the server to; left out: not pinned.
+    pub core: Option<usize>,
+}
+
 /// `[run]`
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -257,6 +281,11 @@ impl From<BooksSection> for BooksConfig {
     }
 }
 
+/// The most lines of a recovery server's history: 16 GiB.
+const MAX_HISTORY_LINES: usize = 1 << 28;
+/// The least MTU that carries a packet of one line.
+const LEAST_REPLY_MTU: u32 = 124;
+
 /// The most orders, and the most levels, that books may be sized for: some gigabytes.
 const MAX_BOOK_ENTRIES: usize = 1 << 26;
 
@@ -281,6 +310,18 @@ fn sixteen() -> usize {
 }
 
 fn send_depth() -> usize {
+    256
+}
+
+fn history_lines() -> usize {
+    1 << 20
+}
+
+fn recovery_rate() -> u64 {
+    1_000_000
+}
+
+fn recovery_subscribers() -> usize {
     256
 }
 
@@ -412,6 +453,32 @@ impl Config {
                 return bad("control.tokens", format!("one has {count} characters; give at least 8"));
             }
         }
+        if let Some(recovery) = &self.recovery {
+            let lines = recovery.history_lines;
+            if !lines.is_power_of_two() || !(2..=MAX_HISTORY_LINES).contains(&lines) {
+                let problem = format!("{lines} is not a power of two from 2 to {MAX_HISTORY_LINES}");
+                return bad("recovery.history_lines", problem);
+            }
+            let rate = recovery.lines_per_second;
+            if !(1_000..=1_000_000_000).contains(&rate) {
+                return bad("recovery.lines_per_second", format!("{rate} is not within 1000 to 1000000000"));
+            }
+            if !(1..=4096).contains(&recovery.subscribers) {
+                return bad("recovery.subscribers", format!("{} is not within 1 to 4096", recovery.subscribers));
+            }
+            if !(LEAST_REPLY_MTU..=65_535).contains(&recovery.mtu) {
+                return bad("recovery.mtu", format!("{} is not within {LEAST_REPLY_MTU} to 65535", recovery.mtu));
+            }
+            if let Some(core) = recovery.core
+                && let Err(error) = crate::pin::check(core)
+            {
+                return bad("recovery.core", error.to_string());
+            }
+            if self.control.is_none() {
+                let problem = "subscribers are let in by the control channel, and there is no [control]: add it";
+                return bad("recovery", problem.into());
+            }
+        }
         if let Some(rdma) = &self.rdma {
             if !cfg!(feature = "rdma") {
                 return bad("rdma", format!("this build has no RDMA; {}", crate::HOW_TO_BUILD_RDMA));
@@ -509,6 +576,10 @@ mod tests {
             ("[run]\nheartbeat_ms = 0\n", "1 to 1000"),
             ("[udp]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "no multicast address"),
             ("[control]\nlisten = '127.0.0.1:0'\ntokens = []\n", "control.tokens"),
+            ("[recovery]\nlisten = '127.0.0.1:0'\n", "there is no [control]"),
+            ("[recovery]\nlisten = '127.0.0.1:0'\nhistory_lines = 1000\n", "recovery.history_lines: 1000 is not"),
+            ("[recovery]\nlisten = '127.0.0.1:0'\nlines_per_second = 1\n", "recovery.lines_per_second: 1 is not"),
+            ("[recovery]\nlisten = '127.0.0.1:0'\nmtu = 100\n", "recovery.mtu: 100 is not"),
             ("[control]\nlisten = '127.0.0.1:0'\ntokens = ['long enough', 'short']\n", "one has 5 characters"),
         ] {
             let error = parse(&format!("{SMALLEST}{extra}")).expect_err("refused");

@@ -15,7 +15,9 @@
 //! - [`devices`]: the RDMA devices of this host, for whoever sets it up.
 //! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
 //!
-//! Left out: recovery. The loop waits for no subscriber and knows of none.
+//! - [`recovery`]: the server that sends again what subscribers lost, a thread of its own.
+//!
+//! Left out: back-pressure. The loop waits for no subscriber and knows of none.
 
 #![forbid(unsafe_code)]
 
@@ -36,6 +38,7 @@ pub mod pipeline;
 pub mod publisher;
 #[cfg(feature = "rdma")]
 pub mod rdma;
+pub mod recovery;
 pub mod turns;
 pub mod venue;
 

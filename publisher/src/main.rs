@@ -24,6 +24,7 @@ use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
+use publisher::recovery::{self, RecoveryServer};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
 use transport::ring::StartAt;
@@ -60,6 +61,8 @@ A configuration, with everything that must be said and some that may be:
   [control]                            # where subscribers ask, and offer their rings
   listen = \"10.0.0.1:31000\"
   tokens = [\"a secret of ours\"]
+  [recovery]                           # where subscribers ask for what they lost; needs [control]
+  listen = \"10.0.0.1:31001\"
   [run]
   core = 1"
 )]
@@ -158,6 +161,10 @@ fn main() -> ExitCode {
 
 /// How long a place of the ring that was written may fail to verify for the control channel's own reader, ns.
 const HEDGE_NS: u64 = 200_000;
+
+/// How long the recovery server sleeps when it has nothing to do and no core of its own. A ring of 65,536 lines holds 65 ms of
+/// a million lines a second.
+const RECOVERY_NAP: Duration = Duration::from_micros(100);
 
 type Failure = Box<dyn std::error::Error>;
 type ItchPipeline = Pipeline<OpenFeed, Normaliser>;
@@ -288,6 +295,14 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
 ) -> Result<(), Failure> {
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
+    let (recovery, door) = match &config.recovery {
+        Some(section) => {
+            let (server, door) = recovery::open(section, &ring, config.channel_config())?;
+            eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
+            (Some((server, section.core)), Some(door))
+        }
+        None => (None, None),
+    };
     // What turns beside the loop, on a thread of its own.
     let beside: Option<Box<dyn FnMut(Nanos) -> usize + Send>> = match &config.control {
         None if config.rdma.is_none() => None,
@@ -296,6 +311,9 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
             let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?;
+            if let Some(door) = door {
+                admission = admission.with_recovery(door);
+            }
             eprintln!("control channel: subscribers ask at {}", admission.local_address()?);
             Some(Box::new(move |now| admission.do_work(now)))
         }
@@ -324,6 +342,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
                 }
             })
         });
+        let recovering = recovery.map(|(server, core)| scope.spawn(move || turn_recovery(server, core, clock, over)));
         let mut shown = Instant::now();
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(50));
@@ -339,6 +358,9 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         over.store(true, Ordering::Relaxed);
         if let Some(turning) = turning {
             turning.join().expect("what turns beside does not panic; if it did, its message stands above");
+        }
+        if let Some(recovering) = recovering {
+            recovering.join().expect("the recovery server does not panic; if it did, its message stands above");
         }
         worker.join().expect("the loop does not panic; if it did, its message stands above")
     });
@@ -411,6 +433,24 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     outcome.map(|_| ()).map_err(Into::into)
 }
 
+/// Turns the recovery server until it is all over. On a core of its own it never sleeps.
+fn turn_recovery(mut server: RecoveryServer, core: Option<usize>, clock: Clock, over: &AtomicBool) {
+    if let Some(core) = core
+        && let Err(error) = publisher::pin::pin(core)
+    {
+        eprintln!("publisher: the recovery server is not pinned: {error}");
+    }
+    // Relaxed: the flag carries nothing but itself.
+    while !over.load(Ordering::Relaxed) {
+        if server.do_work(clock.now()) == 0 {
+            match core {
+                Some(_) => IdleStrategy::Spin.idle(0),
+                None => std::thread::sleep(RECOVERY_NAP),
+            }
+        }
+    }
+}
+
 /// What subscribers are told of this channel.
 fn channel_info(config: &Config, ring: &RingWriter, rdma: Option<RdmaInfo>) -> ChannelInfo {
     ChannelInfo {
@@ -426,6 +466,7 @@ fn channel_info(config: &Config, ring: &RingWriter, rdma: Option<RdmaInfo>) -> C
             .map(|directory| SharedMemoryInfo { directory: directory.to_owned(), lines: ring.capacity() as u64 }),
         udp: config.udp.as_ref().map(|udp| UdpInfo { group: udp.group, port: udp.port, mtu: udp.mtu }),
         rdma,
+        recovery: None,
     }
 }
 
@@ -471,6 +512,7 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
                 "udp_error": udp.as_ref().err(),
                 "rdma": config.rdma.as_ref().map(rdma_in_words),
                 "rdma_error": rdma.as_ref().err(),
+                "recovery": config.recovery.map(|recovery| recovery.listen.to_string()),
                 "core": config.run.core,
             })
         );
@@ -498,6 +540,13 @@ fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
         match &config.control {
             Some(control) => println!("  control   {}, {} tokens", control.listen, control.tokens.len()),
             None => println!("  control   none: nobody can ask what there is"),
+        }
+        match &config.recovery {
+            Some(recovery) => println!(
+                "  recovery  {}, {} lines of history, {} lines a second for each of up to {} subscribers",
+                recovery.listen, recovery.history_lines, recovery.lines_per_second, recovery.subscribers
+            ),
+            None => println!("  recovery  none: what a subscriber loses it has lost"),
         }
         match config.run.core {
             Some(core) => println!("  core      {core}"),

@@ -95,6 +95,13 @@ fn print_channel(channel: &ChannelInfo) {
         Some(udp) => println!("  UDP: {}:{}, MTU {}", udp.group, udp.port, udp.mtu),
         None => println!("  UDP: none"),
     }
+    match &channel.recovery {
+        Some(recovery) => println!(
+            "  recovery: at {}, {} lines of history, {} lines a second for each subscriber",
+            recovery.at, recovery.history_lines, recovery.lines_per_second
+        ),
+        None => println!("  recovery: none, what is lost is lost"),
+    }
 }
 
 fn plural(count: usize) -> &'static str {

@@ -9,8 +9,9 @@ use transport::clock::Clock;
 use transport::shm::{RxOptions, SetupError, ShmRx};
 use transport::udp::{UdpError, UdpOptions, UdpRx};
 
-use crate::engine::EngineConfig;
+use crate::engine::{Engine, EngineConfig};
 use crate::live::Subscriber;
+use crate::recovery::{Recoverer, RecoveryOptions};
 use crate::selection::Selection;
 
 /// Why a subscriber could not be made.
@@ -47,6 +48,7 @@ pub struct Builder {
     arbiter: ArbiterConfig,
     engine: EngineConfig,
     clock: Option<Clock>,
+    recovery: Option<RecoveryOptions>,
 }
 
 impl Builder {
@@ -59,6 +61,7 @@ impl Builder {
             arbiter: ArbiterConfig::default(),
             engine: EngineConfig::default(),
             clock: None,
+            recovery: None,
         }
     }
 
@@ -111,6 +114,14 @@ impl Builder {
     /// Reads this clock instead of one of its own: for processes of one host that compare their times.
     pub fn clock(mut self, clock: Clock) -> Builder {
         self.clock = Some(clock);
+        self
+    }
+
+    /// Asks the publisher's recovery server for what is lost, and for the books of instruments that this subscriber came late
+    /// for. A thread of its own holds the control connection that this needs; where the publisher cannot be asked, it goes
+    /// on trying, and what is lost meanwhile is lost: see [`Subscriber::recovery`].
+    pub fn recover(mut self, options: RecoveryOptions) -> Builder {
+        self.recovery = Some(options);
         self
     }
 
@@ -169,7 +180,13 @@ impl Builder {
     /// Over any lanes; `paths` says how many of them carry the channel.
     pub fn lanes<R: LaneRx>(self, rx: R, paths: usize) -> Subscriber<R> {
         let clock = self.clock.unwrap_or_else(Clock::calibrate);
-        Subscriber::new(rx, ArbiterConfig { paths, ..self.arbiter }, self.engine, clock)
+        let mut arbiter = ArbiterConfig { paths, ..self.arbiter };
+        let Some(options) = &self.recovery else { return Subscriber::new(rx, arbiter, self.engine, clock) };
+        arbiter.recover_ns = options.patience_ns;
+        arbiter.early_lines = arbiter.early_lines.max(options.early_lines);
+        let recoverer = Recoverer::start(options, &self.name);
+        let engine = Engine::new(self.engine).recovering(options.catch_up);
+        Subscriber::recovering(rx, arbiter, engine, clock, recoverer)
     }
 
     fn shared_memory_rx(&self) -> Result<ShmRx, ConnectError> {

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use protocol::control::{
-    ChannelInfo, ClientSession, FrameError, InstrumentInfo, OneTimeToken, Reply, Request, RingOffer,
+    ChannelInfo, ClientSession, FrameError, InstrumentInfo, OneTimeToken, Reply, Request, RequestKey, RingOffer,
 };
 use protocol::time::Nanos;
 
@@ -218,6 +218,19 @@ impl Control {
         self.session.ask(&Request::Disconnect { channel });
         match self.exchange()? {
             Reply::Disconnected => Ok(()),
+            _ => Err(ControlError::Unexpected { address: self.address }),
+        }
+    }
+
+    /// Asks to be let into the channel's recovery server, for as long as this control connection lives: gives the number of
+    /// the connection, and the key that its requests are to bear. A further one for the channel replaces it.
+    ///
+    /// # Errors
+    /// [`ControlError`]; refused where there is no such server, or it has as many subscribers as it takes.
+    pub fn recover(&mut self, channel: u16) -> Result<(u16, RequestKey), ControlError> {
+        self.session.ask(&Request::Recover { channel });
+        match self.exchange()? {
+            Reply::Recovery { connection, key } if connection != 0 => Ok((connection, key)),
             _ => Err(ControlError::Unexpected { address: self.address }),
         }
     }

@@ -6,15 +6,18 @@
 use std::collections::HashMap;
 
 use protocol::arbiter::{Delivery, Gap};
-use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start};
+use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start, StateReason};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
+use protocol::recovery::{CatchUp, CatchUpConfig, CatchUpCounts};
 use protocol::run::LanePath;
 use protocol::time::Nanos;
 
 use crate::handler::{Context, Handler, NotReadable, Status, Trade, Update};
 use crate::selection::{Choice, Choices, Selection};
+
+mod recovering;
 
 /// Settings of an [`Engine`].
 #[derive(Clone, Debug, Default)]
@@ -172,6 +175,12 @@ pub struct Engine {
     counts: EngineCounts,
     /// Lines known to exist and not delivered, as the arbiter last said.
     lag: u64,
+    /// The stamp of the line that comes next.
+    next: Stamp,
+    /// Where snapshots meet the stream, if anybody recovers.
+    catch_up: Option<CatchUp>,
+    /// How often books came into doubt.
+    doubts: u64,
     ended: bool,
     session_ended: bool,
 }
@@ -186,9 +195,24 @@ impl Engine {
             publish_clocks: PublishClocks::default(),
             counts: EngineCounts::default(),
             lag: 0,
+            next: Stamp(0),
+            catch_up: None,
+            doubts: 0,
             ended: false,
             session_ended: false,
         }
+    }
+
+    /// The same, ready to take snapshots: its [`Turn`] is a [`Recovering`](protocol::recovery::Recovering). Allocates and
+    /// touches the memory for what is delivered while snapshots are waited for.
+    pub fn recovering(mut self, config: CatchUpConfig) -> Engine {
+        self.catch_up = Some(CatchUp::new(config));
+        self
+    }
+
+    /// What became of snapshots so far; nothing, if nobody recovers.
+    pub fn snapshot_counts(&self) -> CatchUpCounts {
+        self.catch_up.as_ref().map(CatchUp::counts).unwrap_or_default()
     }
 
     /// What was counted so far.
@@ -349,12 +373,27 @@ impl Engine {
                     }
                 }
                 BookEvent::State(change) => {
+                    if matches!(change.reason, StateReason::CountJumped | StateReason::DigestDisagreed) {
+                        self.doubt(false, self.next);
+                    }
                     if self.choice(change.instrument) == Choice::Wanted {
                         self.counts.state_changes += 1;
                         handler.on_state_change(&self.context(now), &change);
                     }
                 }
             }
+        }
+    }
+}
+
+impl Engine {
+    /// Books are in doubt: snapshots are wanted. `lost`: what was delivered before `next` does not go on there.
+    fn doubt(&mut self, lost: bool, next: Stamp) {
+        self.doubts += 1;
+        match &mut self.catch_up {
+            Some(catch_up) if lost => catch_up.begin(next),
+            Some(catch_up) => catch_up.begin_if_idle(next),
+            None => {}
         }
     }
 }
@@ -375,24 +414,34 @@ impl<H: Handler> Delivery for Turn<'_, H> {
         for (i, line) in lines.iter().enumerate() {
             self.engine.on_line(first.plus(i as u64), &line.record, path, self.now, self.handler);
         }
+        self.engine.next = first.plus(lines.len() as u64);
+        if let Some(catch_up) = &mut self.engine.catch_up {
+            catch_up.on_lines(first, lines);
+        }
     }
 
     fn on_gap(&mut self, gap: Gap) {
         self.engine.counts.gaps += 1;
         self.engine.counts.lost += gap.count;
+        self.engine.next = gap.first.plus(gap.count);
+        self.engine.doubt(true, self.engine.next);
         self.engine.books.on_gap();
         self.handler.on_gap(&self.engine.context(self.now), &gap);
         self.engine.tell_events(self.now, self.handler);
     }
 
     fn on_joined(&mut self, at: Stamp) {
+        self.engine.next = at;
         if at.sequence() != SequenceNumber::FIRST {
             self.engine.books.on_join_late();
+            self.engine.doubt(true, at);
         }
     }
 
     fn on_epoch(&mut self, from: Epoch, to: Epoch) {
         self.engine.ended = false;
+        self.engine.next = Stamp::new(to, SequenceNumber::FIRST);
+        self.engine.doubt(true, self.engine.next);
         // Another publisher may read another clock.
         self.engine.publish_clocks = PublishClocks::default();
         self.engine.books.on_epoch();

@@ -196,6 +196,12 @@ impl<'a> Context<'a> {
         self.books.view(instrument).ok_or(NotReadable::NeverHeard(instrument))
     }
 
+    /// Whether an instrument trades, as its last Status said. `None` where one may have been missed: then its book may be
+    /// crossed without being Suspect.
+    pub fn is_trading(&self, instrument: InstrumentId) -> Option<bool> {
+        self.books.trading_is_known(instrument).then(|| self.books.is_trading(instrument))
+    }
+
     /// What the publisher said of an instrument.
     pub fn definition(&self, instrument: InstrumentId) -> Option<&'a Definition> {
         self.directory.definition(instrument)

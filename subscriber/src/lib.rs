@@ -33,11 +33,11 @@
 //! - [`Engine`]: the same books and callbacks without transport and clock. `feeds_replay::backtest` drives it from a file,
 //!   so that a strategy is tested on the code it runs on.
 //!
-//! - [`Control`]: asks a publisher which channels it has.
+//! - [`Control`]: asks a publisher which channels it has. [`RecoveryOptions`]: where what was lost is asked for.
 #![cfg_attr(feature = "rdma", doc = "- [`rdma`]: a channel by RDMA, and the thread that keeps it.")]
 //!
-//! Left out: threads. A subscriber runs where it is polled, and nothing happens between polls; over RDMA alone a second
-//! thread keeps the connection.
+//! Left out: threads. A subscriber runs where it is polled, and nothing happens between polls; over RDMA, and for
+//! recovery, a second thread keeps the connection.
 
 #![forbid(unsafe_code)]
 
@@ -48,6 +48,7 @@ mod handler;
 mod live;
 #[cfg(feature = "rdma")]
 pub mod rdma;
+mod recovery;
 mod selection;
 
 pub use connect::{Builder, ConnectError};
@@ -59,4 +60,5 @@ pub use protocol::arbiter::Gap;
 pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder, StateChange, StateReason};
 pub use protocol::definition::Definition;
 pub use protocol::record::InstrumentId;
+pub use recovery::{RecoveryOptions, RecoveryStatus};
 pub use selection::Selection;

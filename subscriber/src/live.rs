@@ -9,6 +9,7 @@ use transport::clock::Clock;
 
 use crate::engine::{Engine, EngineConfig};
 use crate::handler::{Context, Handler};
+use crate::recovery::{Recoverer, RecoveryStatus};
 
 /// Lines handed up at most by one call of [`Subscriber::poll`], per lane: a strategy gets its turn back in bounded time.
 pub const POLL_LIMIT: usize = 256;
@@ -21,12 +22,26 @@ pub struct Subscriber<R> {
     arbiter: Arbiter,
     engine: Engine,
     clock: Clock,
+    /// On the heap: a subscriber without it is none the larger.
+    recovery: Option<Box<Recoverer>>,
 }
 
 impl<R: LaneRx> Subscriber<R> {
     /// A subscriber over `rx`. Allocates and touches all memory now.
     pub fn new(rx: R, arbiter: ArbiterConfig, engine: EngineConfig, clock: Clock) -> Subscriber<R> {
-        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine: Engine::new(engine), clock }
+        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine: Engine::new(engine), clock, recovery: None }
+    }
+
+    /// The same, with recovery.
+    pub(crate) fn recovering(
+        rx: R,
+        arbiter: ArbiterConfig,
+        engine: Engine,
+        clock: Clock,
+        recoverer: Recoverer,
+    ) -> Subscriber<R> {
+        let recovery = Some(Box::new(recoverer));
+        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine, clock, recovery }
     }
 
     /// One turn: takes in what has come, at most [`POLL_LIMIT`] lines per lane, and calls `handler` for each of them.
@@ -42,6 +57,9 @@ impl<R: LaneRx> Subscriber<R> {
     pub fn poll_at<H: Handler>(&mut self, now: Nanos, handler: &mut H) -> usize {
         let mut turn = self.engine.turn(now, handler);
         let work = self.rx.poll(now, POLL_LIMIT, &mut self.arbiter.sink(now, &mut turn));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.turn(now, &mut self.arbiter, &mut turn);
+        }
         self.arbiter.on_timeout(now, &mut turn);
         let lag = self.lag();
         self.engine.set_lag(lag);
@@ -82,6 +100,11 @@ impl<R: LaneRx> Subscriber<R> {
     /// What one path did.
     pub fn path_counts(&self, path: LanePath) -> PathCounts {
         self.arbiter.path_counts(path)
+    }
+
+    /// How recovery stands; `None` if this subscriber does without.
+    pub fn recovery(&self) -> Option<RecoveryStatus> {
+        self.recovery.as_ref().map(|recovery| recovery.status())
     }
 
     /// The books' side: counts, digests, whether the stream has ended.

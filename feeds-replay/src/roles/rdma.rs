@@ -75,6 +75,7 @@ pub(super) fn serve(spec: &Spec, ring: &RingWriter, clock: Clock) -> Result<(Rdm
         shared_memory: None,
         udp: None,
         rdma: door.info(),
+        recovery: None,
     };
     // Nobody but the child that the parent tells it to can know it.
     let token: String = RcToken::random()?.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();

@@ -76,7 +76,7 @@ struct Bench {
 
 impl Bench {
     fn new(paths: usize, early_lines: usize) -> Bench {
-        let config = ArbiterConfig { paths, early_lines, hedge_ns: 100, lane_silent_ns: 10_000 };
+        let config = ArbiterConfig { paths, early_lines, hedge_ns: 100, recover_ns: 0, lane_silent_ns: 10_000 };
         Bench { arbiter: Arbiter::new(config), notes: Notes::default() }
     }
 

@@ -18,7 +18,7 @@ impl Books {
     }
 
     #[inline]
-    fn change_by_kind(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
+    pub(super) fn change_by_kind(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
         match record.kind {
             Kind::ADD => self.add(instrument, record, sequence),
             Kind::MODIFY => self.modify(instrument, record, sequence),
@@ -40,9 +40,8 @@ impl Books {
             }
             Kind::STATUS => {
                 let book = &mut self.books[instrument.index()];
-                match record.detail {
-                    status::NONE | status::SHORT_SALE_RESTRICTION | status::NEW_PRICE_INDICATION => {}
-                    action => book.trading = action == status::TRADING,
+                if status::decides_trading(record.detail) {
+                    (book.trading, book.trading_known) = (record.detail == status::TRADING, true);
                 }
             }
             Kind::VENUE_GAP => self.set_suspect(instrument, StateReason::VenueGap),
@@ -141,7 +140,7 @@ impl Books {
         self.store.remove(&mut self.books[instrument.index()].sides, id);
     }
 
-    fn level_set(&mut self, instrument: InstrumentId, record: &Record) {
+    pub(super) fn level_set(&mut self, instrument: InstrumentId, record: &Record) {
         let Some(ladder) = self.feed(instrument, FedBy::Levels, record) else { return };
         let sides = &mut self.books[instrument.index()].sides;
         if record.flags.has(Flags::TOB) {

@@ -15,17 +15,20 @@
 mod change;
 mod index;
 mod ladder;
+mod restore;
 mod state;
 mod store;
 mod view;
 
 use std::collections::VecDeque;
 
+pub use restore::NotRestored;
 pub use state::{BookState, Inconsistency, StateChange, StateReason};
 pub use view::{Bbo, BookView, Level, Levels, Queue};
 
 use crate::line::Stamp;
 use crate::record::{Flags, InstrumentId, Kind, Record, Side, digest};
+use crate::recovery::SnapshotForm;
 use index::NIL;
 use store::{Sides, Store};
 
@@ -150,6 +153,10 @@ struct Book {
     gapped: bool,
     /// The last Status was Trading.
     trading: bool,
+    /// Whether that is known: false where a Status may have been missed.
+    trading_known: bool,
+    /// A snapshot has been asked for.
+    snapshotting: bool,
     fed_by: FedBy,
 }
 
@@ -168,11 +175,14 @@ impl Book {
         broken: false,
         gapped: false,
         trading: false,
+        trading_known: true,
+        snapshotting: false,
         fed_by: FedBy::Nothing,
     };
 
     fn state(&self) -> BookState {
         match (self.complete, self.stale, self.suspect) {
+            (false, ..) | (true, true, _) if self.snapshotting => BookState::Snapshotting,
             (false, ..) => BookState::Unknown,
             (true, true, _) => BookState::Stale,
             (true, false, true) => BookState::Suspect,
@@ -247,7 +257,7 @@ impl Books {
     pub fn on_join_late(&mut self) {
         self.channel_counted = false;
         for book in &mut self.books {
-            book.counted = false;
+            (book.counted, book.trading_known) = (false, false);
         }
     }
 
@@ -256,7 +266,6 @@ impl Books {
     #[inline]
     pub fn apply(&mut self, stamp: Stamp, record: &Record) {
         self.pass(stamp);
-        let sequence = stamp.sequence().0;
         let instrument = record.instrument_id();
         if instrument == InstrumentId::CHANNEL {
             return self.apply_channel(stamp, record);
@@ -265,6 +274,13 @@ impl Books {
             return;
         }
         self.count_line(instrument, record.instrument_seq.get());
+        self.take(instrument, stamp, record);
+    }
+
+    /// Takes a line of an instrument that has been counted.
+    #[inline(always)]
+    fn take(&mut self, instrument: InstrumentId, stamp: Stamp, record: &Record) {
+        let sequence = stamp.sequence().0;
         if record.kind == Kind::BOOK_DIGEST {
             return self.compare_digest(instrument, record);
         }
@@ -351,7 +367,7 @@ impl Books {
             book.broken |= book.complete;
             // Counts begin again with the epoch, and the last Status of the old one says nothing of the new.
             (book.last_seq, book.channel_at_last, book.counted, book.gapped) = (0, 0, true, false);
-            book.trading = false;
+            (book.trading, book.trading_known) = (false, true);
         }
         self.open.clear();
         (self.channel_seq, self.channel_counted, self.channel_gapped) = (0, true, false);
@@ -386,9 +402,37 @@ impl Books {
         self.books.get(instrument.index()).is_some_and(|book| book.trading)
     }
 
+    /// Whether [`Books::is_trading`] is known to be so: not in a book that lost lines, or began in the middle, and has not
+    /// had a Status since. Such a book may be crossed without saying so.
+    #[inline]
+    pub fn trading_is_known(&self, instrument: InstrumentId) -> bool {
+        self.books.get(instrument.index()).unwrap_or(&self.books[0]).trading_known
+    }
+
     /// Every instrument heard of so far.
     pub fn instruments(&self) -> impl Iterator<Item = InstrumentId> + use<> {
         (1..self.books.len() as u32).map(InstrumentId)
+    }
+
+    /// What `instrument_seq` a line of this instrument would have had that came last of all: its own lines so far plus the
+    /// channel-wide ones. `None` where that is not known: no line of it came since a start in the middle, or lines are lost.
+    pub fn instrument_seq(&self, instrument: InstrumentId) -> Option<u32> {
+        let book = self.books.get(instrument.index()).filter(|book| book.counted && !book.gapped)?;
+        Some(book.last_seq.wrapping_add(self.channel_seq.wrapping_sub(book.channel_at_last)))
+    }
+
+    /// What feeds the book of an instrument.
+    pub fn form(&self, instrument: InstrumentId) -> SnapshotForm {
+        match self.books.get(instrument.index()).unwrap_or(&self.books[0]).fed_by {
+            FedBy::Nothing => SnapshotForm::Undecided,
+            FedBy::Orders => SnapshotForm::Mbo,
+            FedBy::Levels => SnapshotForm::Mbp,
+        }
+    }
+
+    /// The highest instrument heard of so far; the channel, if none was.
+    pub fn highest(&self) -> InstrumentId {
+        InstrumentId(self.books.len() as u32 - 1)
     }
 
     /// Whether an event of this instrument is open: a digest or a snapshot would fall inside it.
@@ -445,6 +489,7 @@ impl Books {
         for at in 0..self.books.len() {
             self.books[at].gapped = true;
             self.set_state(InstrumentId(at as u32), reason, |book| {
+                book.snapshotting = false;
                 if book.complete {
                     book.stale = true;
                     book.broken |= !book.counted;
@@ -483,8 +528,10 @@ impl Books {
             self.apply_pending(instrument);
         }
         // A lost Status would make us judge crossed books by an old one.
-        self.books[instrument.index()].trading = false;
+        let book = &mut self.books[instrument.index()];
+        (book.trading, book.trading_known) = (false, false);
         self.set_state(instrument, StateReason::CountJumped, |book| {
+            book.snapshotting &= !book.state().is_readable();
             book.stale |= book.complete;
             book.broken |= book.complete;
         });
@@ -541,6 +588,7 @@ impl Books {
         // own line, whatever that says. A lost Status may have ended the trading.
         book.counted &= !book.gapped;
         book.trading &= !book.gapped && reason != StateReason::SessionStart;
+        book.trading_known = book.trading_known && !book.gapped || reason == StateReason::SessionStart;
         book.gapped = false;
         self.set_state(instrument, reason, |book| {
             book.complete = true;
@@ -583,6 +631,7 @@ impl Books {
                 self.digests.compared += 1;
                 self.digests.disagreed += 1;
                 self.set_state(instrument, StateReason::DigestDisagreed, |book| {
+                    book.snapshotting = false;
                     book.stale = true;
                     book.broken = true;
                 });

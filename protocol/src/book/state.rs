@@ -47,6 +47,12 @@ pub enum StateReason {
     Inconsistent(Inconsistency),
     /// The venue's feed lost records for good.
     VenueGap,
+    /// A snapshot has been asked for.
+    SnapshotAsked,
+    /// The snapshot that was asked for did not come, or was not to be used.
+    SnapshotFailed,
+    /// A snapshot was applied, with what came since.
+    Snapshot,
     /// Books are built from the middle of a day, as asked.
     NaturalStart,
 }

@@ -17,6 +17,9 @@
 //!                                           and presents the token
 //!  Disconnect { channel }              ──►
 //!                                      ◄──  Disconnected
+//!  Recover { channel }                 ──►
+//!                                      ◄──  Recovery { connection, key }; requests then go to the recovery server,
+//!                                           by datagrams that bear this key
 //!                                      ◄──  Dropped { … }, Changed { … }   unasked, when it happens
 //! ```
 //!
@@ -26,6 +29,7 @@
 mod frame;
 mod session;
 
+use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use std::path::PathBuf;
 
@@ -73,6 +77,12 @@ pub enum Request {
         /// The channel.
         channel: u16,
     },
+    /// To be let into the recovery server, for as long as this session lives. A second one of the same session and channel
+    /// replaces the first.
+    Recover {
+        /// The channel.
+        channel: u16,
+    },
 }
 
 /// A ring in a subscriber's memory that a publisher may write by RDMA.
@@ -98,6 +108,19 @@ pub struct RingOffer {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OneTimeToken(pub [u8; 16]);
+
+/// What stands in each recovery request of one connection: eight bytes that nobody can guess. It keeps strangers out, and
+/// is no secret to whoever can read along.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RequestKey(pub u64);
+
+/// Says that there is one, and not what it is.
+impl fmt::Debug for RequestKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RequestKey(..)")
+    }
+}
 
 /// What a server answers.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -131,6 +154,13 @@ pub enum Reply {
     },
     /// The ring is written to no more.
     Disconnected,
+    /// The recovery server expects requests of this connection, at [`RecoveryInfo::at`].
+    Recovery {
+        /// The connection's number: it stands in each request, and in the stamp of each line of a reply. Never 0.
+        connection: u16,
+        /// What stands in each of its requests.
+        key: RequestKey,
+    },
     /// Unasked: the connection to the client's ring could not be made, or is over.
     Dropped {
         /// The channel.
@@ -172,6 +202,20 @@ pub struct ChannelInfo {
     /// How to get it by RDMA.
     #[serde(default)]
     pub rdma: Option<RdmaInfo>,
+    /// The recovery server, if there is one.
+    #[serde(default)]
+    pub recovery: Option<RecoveryInfo>,
+}
+
+/// Where lost lines and snapshots are asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RecoveryInfo {
+    /// Where requests go, by UDP. An address of all zeros stands for the control channel's own.
+    pub at: SocketAddrV4,
+    /// The most lines that are kept to be sent again.
+    pub history_lines: u64,
+    /// The most lines a second that one subscriber is sent.
+    pub lines_per_second: u64,
 }
 
 /// A ring in shared memory.

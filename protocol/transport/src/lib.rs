@@ -1,5 +1,5 @@
 //! How lines move: shared memory, UDP multicast, RDMA (with the feature `rdma`), an in-process link, and a fault injector
-//! around any of them.
+//! around any of them. And the way back: requests for what was lost, and their answers ([`reply`]).
 
 pub mod clock;
 pub mod counters;
@@ -11,6 +11,7 @@ mod memory;
 mod packets;
 #[cfg(feature = "rdma")]
 pub mod rdma;
+pub mod reply;
 pub mod ring;
 pub mod shm;
 mod slots;

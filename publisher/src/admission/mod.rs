@@ -23,6 +23,8 @@ use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::ring::RingReader;
 
+use crate::recovery::Door;
+
 pub use rings::{Rings, Ticket};
 
 /// The most connections at a time; further ones are closed at once, and counted.
@@ -102,6 +104,8 @@ struct Session {
     ring: Option<Ticket>,
     /// Its next request is taken then or later.
     takes_at: Nanos,
+    /// Its connection to the recovery server.
+    recovery: Option<u16>,
 }
 
 /// See the [module](self).
@@ -113,6 +117,7 @@ pub struct Admission<R = ()> {
     definitions: Definitions,
     sessions: Vec<Session>,
     rings: R,
+    recovery: Option<Door>,
     buffer: Vec<u8>,
     counts: AdmissionCounts,
 }
@@ -141,9 +146,17 @@ impl<R: Rings> Admission<R> {
             definitions: Definitions { assembler: Assembler::default(), symbols: BTreeMap::new(), incomplete: false },
             sessions: Vec::new(),
             rings,
+            recovery: None,
             buffer: vec![0; MAX_BODY_LEN],
             counts: AdmissionCounts::default(),
         })
+    }
+
+    /// Lets subscribers into the recovery server too, and says in the directory where it is.
+    pub fn with_recovery(mut self, door: Door) -> Admission<R> {
+        self.channel.recovery = Some(door.info());
+        self.recovery = Some(door);
+        self
     }
 
     /// Where it listens: the port that was chosen, where the address said 0.
@@ -178,8 +191,12 @@ impl<R: Rings> Admission<R> {
                     at += 1;
                 }
                 None => {
-                    if let Some(ticket) = self.sessions.swap_remove(at).ring {
+                    let session = self.sessions.swap_remove(at);
+                    if let Some(ticket) = session.ring {
                         self.rings.disconnect(ticket);
+                    }
+                    if let (Some(connection), Some(door)) = (session.recovery, &mut self.recovery) {
+                        door.dismiss(connection);
                     }
                     work += 1;
                 }
@@ -204,7 +221,8 @@ impl<R: Rings> Admission<R> {
                 self.counts.turned_away += 1;
                 continue;
             }
-            self.sessions.push(Session { stream, protocol: ServerSession::new(now), ring: None, takes_at: now });
+            let protocol = ServerSession::new(now);
+            self.sessions.push(Session { stream, protocol, ring: None, takes_at: now, recovery: None });
         }
         accepted
     }
@@ -218,7 +236,7 @@ impl<R: Rings> Admission<R> {
             // One whose session has ended is nobody's business.
             let Some(session) = self.sessions.iter_mut().find(|session| session.ring == Some(ticket)) else { continue };
             session.ring = None;
-            session.protocol.keep(false, now);
+            session.protocol.keep(session.recovery.is_some(), now);
             session.protocol.reply(&Reply::Dropped { channel: self.channel.id, why });
         }
         let info = self.rings.info();
@@ -234,7 +252,7 @@ impl<R: Rings> Admission<R> {
 
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring, takes_at } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, takes_at, recovery } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -270,7 +288,7 @@ impl<R: Rings> Admission<R> {
                             Reply::Granted { token }
                         }
                         Err(why) => {
-                            session.keep(false, now);
+                            session.keep(recovery.is_some(), now);
                             Reply::Refused { why }
                         }
                     }
@@ -279,8 +297,23 @@ impl<R: Rings> Admission<R> {
                     if let Some(ticket) = ring.take() {
                         self.rings.disconnect(ticket);
                     }
-                    session.keep(false, now);
+                    session.keep(recovery.is_some(), now);
                     Reply::Disconnected
+                }
+                Request::Recover { channel } if channel == self.channel.id && self.recovery.is_some() => {
+                    let door = self.recovery.as_mut().expect("looked at just now");
+                    if let Some(former) = recovery.take() {
+                        door.dismiss(former);
+                    }
+                    let reply = match door.admit() {
+                        Ok((connection, key)) => {
+                            *recovery = Some(connection);
+                            Reply::Recovery { connection, key }
+                        }
+                        Err(why) => Reply::Refused { why },
+                    };
+                    session.keep(recovery.is_some() || ring.is_some(), now);
+                    reply
                 }
                 request => answer(&request, &self.channel, &self.definitions),
             };
@@ -325,7 +358,11 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
                 incomplete: definitions.incomplete,
             }
         }
+        Request::Recover { channel: id } if *id == channel.id => Reply::Refused {
+            why: "this publisher has no recovery server: it has no [recovery]; do without, or add it".into(),
+        },
         Request::Instruments { channel: id, .. }
+        | Request::Recover { channel: id }
         | Request::Connect { channel: id, .. }
         | Request::Disconnect { channel: id } => {
             Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }

@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 use clap::{ArgAction, Args};
 use protocol::book::{BooksConfig, Start};
 use protocol::record::ChannelId;
-use subscriber::{Builder, Subscriber};
+use subscriber::{Builder, RecoveryOptions, Subscriber};
 use transport::LaneRx;
-use transport::udp::{Interface, UdpOptions};
+use transport::fault::{FaultInjector, FaultPlan};
+use transport::udp::{Interface, UdpOptions, UdpRx};
 
 use poll::Board;
 use source::Source;
@@ -42,6 +43,8 @@ Examples:
       by both: the first copy of each line wins
   subscriber watch itch --rdma 10.0.0.2 --control 10.0.0.1:31000 --token 'a secret of ours'
       by RDMA, received on the port with that address: datagrams and writes into a ring of its own
+  BOOKCAST_TOKEN=... subscriber watch itch --udp 239.255.7.1:30001 --recover --control 10.0.0.1:31000
+      what the datagrams lose is asked for, and so are the books of instruments that it came late for
   subscriber watch itch --plain
       one line a second, as without a terminal
   subscriber watch itch --json --seconds 10
@@ -83,12 +86,19 @@ pub(crate) struct Arguments {
     /// feature rdma).
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["udp", "shared_memory"], requires = "control", requires = "token")]
     rdma: Option<Ipv4Addr>,
-    /// The publisher's control channel, where the way to the channel is asked for.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "rdma")]
+    /// The publisher's control channel: for RDMA, where the way to the channel is asked for; and for recovery.
+    #[arg(long, value_name = "ADDRESS:PORT")]
     control: Option<SocketAddr>,
     /// The token that the publisher knows.
-    #[arg(long, env = "BOOKCAST_TOKEN", hide_env_values = true, requires = "rdma")]
+    #[arg(long, env = "BOOKCAST_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Ask the publisher's recovery server for what is lost, and for the books of instruments that this program came late
+    /// for.
+    #[arg(long, requires = "control", requires = "token", conflicts_with = "rdma")]
+    recover: bool,
+    /// Lose that share of the datagrams on purpose, 0 to 1, to see what becomes of it.
+    #[arg(long, value_name = "SHARE", requires = "udp", conflicts_with = "shared_memory", value_parser = share)]
+    lose: Option<f64>,
     /// The RDMA device, where several have the address.
     #[arg(long, value_name = "NAME", requires = "rdma")]
     device: Option<String>,
@@ -131,11 +141,21 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
+    if arguments.control.is_some() && arguments.rdma.is_none() && !arguments.recover {
+        return Err("--control is for --rdma or --recover: give one of them, or leave it out".into());
+    }
     let start = if arguments.natural { Start::Natural } else { Start::Strict };
     // A whole market: what outgrows it costs this program an allocation, and nobody else anything.
     let books = BooksConfig { instruments: 1 << 14, orders: 1 << 18, levels: 1 << 17 };
     let builder =
         Builder::new(&arguments.channel).symbols(&arguments.symbols).lane(arguments.lane).start(start).books(books);
+    let builder = match (arguments.recover, arguments.control, &arguments.token) {
+        (true, Some(control), Some(token)) => {
+            let name = format!("subscriber watch, pid {}", std::process::id());
+            builder.recover(RecoveryOptions { name, ..RecoveryOptions::new(control, token) })
+        }
+        _ => builder,
+    };
     if let Some(address) = arguments.rdma {
         return watch_rdma(&arguments, builder, address, &stop);
     }
@@ -143,7 +163,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     let Ok(interface) = Interface::from_str(&arguments.interface);
     let options = UdpOptions::new(*udp.ip(), udp.port(), interface);
     let channel = ChannelId::new(arguments.channel_id);
-    if arguments.shared_memory {
+    if let Some(drop) = arguments.lose {
+        let plan = FaultPlan { drop, ..FaultPlan::seeded(u64::from(std::process::id())) };
+        let lossy = FaultInjector::new(UdpRx::open(&options, channel)?, plan);
+        watch(&arguments, builder.lanes(lossy, 1), &stop)
+    } else if arguments.shared_memory {
         watch(&arguments, builder.shared_memory_and_udp(&options, channel)?, &stop)
     } else {
         watch(&arguments, builder.udp(&options, channel)?, &stop)
@@ -198,6 +222,12 @@ fn watch<R: LaneRx + Source + Send>(
     shown?;
     plain::summarise(arguments, &last);
     Ok(last.totals.delivered + last.totals.lost > 0 && last.totals.digests_disagreed == 0)
+}
+
+/// A share, 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| format!("{text} is no number"))?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err(format!("{text} is not within 0 to 1")) }
 }
 
 /// Where to look for the channel, for people.

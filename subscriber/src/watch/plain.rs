@@ -144,6 +144,7 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
             "books": view.states,
             "instruments": view.instruments,
             "paths": paths,
+            "recovery_trouble": view.recovery_trouble,
             "longest_view_ns": view.longest_ns,
         });
         let _ = out.say(&summary.to_string());
@@ -189,6 +190,15 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
         ),
         format!("  books: {}", states(view)),
     ];
+    if let Some(trouble) = &view.recovery_trouble {
+        let trouble = if trouble.is_empty() { String::new() } else { format!("; {trouble}") };
+        lines.push(format!(
+            "  recovery: {} lines and {} snapshots for {} requests{trouble}",
+            grouped(totals.lines_recovered),
+            grouped(totals.snapshots),
+            grouped(totals.recovery_requests)
+        ));
+    }
     for path in &view.paths {
         let trouble = if path.trouble.is_empty() { "no trouble" } else { &path.trouble };
         lines.push(format!("  {}: {} lines; {trouble}", path.what, grouped(path.lines)));

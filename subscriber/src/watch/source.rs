@@ -3,6 +3,7 @@
 use protocol::record::Lane;
 use protocol::time::Nanos;
 use transport::LaneRx;
+use transport::fault::FaultInjector;
 use transport::shm::{ShmRing, ShmRx};
 use transport::udp::UdpRx;
 
@@ -126,6 +127,22 @@ impl Source for subscriber::rdma::RdmaRx {
 
     fn waiting_for(&self, _: &str, _: u16) -> String {
         "the publisher is there; no line and no heartbeat has come yet".into()
+    }
+}
+
+impl<R: Source> Source for FaultInjector<R> {
+    fn paths(&self, before: &[Path], now: Nanos) -> Vec<Path> {
+        let mut paths = self.inner().paths(before, now);
+        if let Some(path) = paths.first_mut() {
+            let lost = in_words(&[(self.counts().dropped, "packets lost on purpose")]);
+            let known = std::mem::take(&mut path.trouble);
+            path.trouble = [known, lost].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(", ");
+        }
+        paths
+    }
+
+    fn waiting_for(&self, name: &str, lane: u16) -> String {
+        self.inner().waiting_for(name, lane)
     }
 }
 

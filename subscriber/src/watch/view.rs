@@ -128,6 +128,12 @@ pub(crate) struct Totals {
     pub(crate) holes_filled: u64,
     /// Lines in them.
     pub(crate) lines_filled: u64,
+    /// Lines that the recovery server brought.
+    pub(crate) lines_recovered: u64,
+    /// Requests to it.
+    pub(crate) recovery_requests: u64,
+    /// Snapshots that it gave.
+    pub(crate) snapshots: u64,
     pub(crate) epochs_begun: u64,
     pub(crate) silences: u64,
     pub(crate) digests_agreed: u64,
@@ -227,6 +233,8 @@ pub(crate) struct View {
     pub(crate) silence_ns: Option<u64>,
     pub(crate) last_gap: Option<Gap>,
     pub(crate) session_ended: bool,
+    /// With recovery: why it cannot be had at this moment, or nothing.
+    pub(crate) recovery_trouble: Option<String>,
     pub(crate) totals: Totals,
     pub(crate) states: States,
     /// Instruments heard of, shown or not.
@@ -266,6 +274,7 @@ impl Viewer {
         let engine = subscriber.engine();
         let ctx = engine.context(now);
         let (counts, arbiter, digests) = (engine.counts(), subscriber.counts(), engine.digest_counts());
+        let recovery = subscriber.recovery();
         self.paths = subscriber.rx().paths(&self.paths, now);
         let heard = self.paths.iter().filter_map(|path| path.heard).max();
         // A ring whose publisher is dead never changes under its reader.
@@ -307,6 +316,7 @@ impl Viewer {
             silence_ns,
             last_gap: tally.last_gap,
             session_ended: tally.session_ended,
+            recovery_trouble: recovery.as_ref().map(|status| status.trouble.clone()),
             totals: Totals {
                 delivered: arbiter.delivered,
                 skipped: counts.skipped,
@@ -316,6 +326,9 @@ impl Viewer {
                 lost: arbiter.lost,
                 holes_filled: arbiter.holes_filled,
                 lines_filled: arbiter.filled,
+                lines_recovered: arbiter.recovered,
+                recovery_requests: recovery.as_ref().map_or(0, |status| status.counts.requests),
+                snapshots: recovery.as_ref().map_or(0, |status| status.counts.snapshots),
                 epochs_begun: tally.epochs,
                 silences: tally.silences,
                 digests_agreed: digests.compared - digests.disagreed,

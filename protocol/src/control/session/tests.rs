@@ -42,6 +42,7 @@ fn channel() -> ChannelInfo {
         shared_memory: None,
         udp: None,
         rdma: None,
+        recovery: None,
     }
 }
 

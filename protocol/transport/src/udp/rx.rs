@@ -101,7 +101,6 @@ impl UdpRx {
         step("set the receive buffer", socket.set_recv_buffer_size(options.receive_buffer))?;
         let granted =
             socket.recv_buffer_size().map_err(|source| options.failed("read the receive buffer's size", source))?;
-        step("ask for the kernel's drop counter", set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1))?;
         // By default Linux hands a socket the packets of every group and interface that any program of this host joined.
         step("restrict the socket to its own group", socket.set_multicast_all_v4(false))?;
         // Bound to the group and not to a local address: unicast to the port is not for this socket.
@@ -111,12 +110,23 @@ impl UdpRx {
             socket.join_multicast_v4_n(&options.group, &InterfaceIndexOrAddress::Index(local.index)),
         )?;
 
+        let buffer = BufferSize { requested: options.receive_buffer, granted: granted / 2 };
+        UdpRx::over(socket, channel, buffer)
+            .map_err(|source| options.failed("ask for the kernel's drop counter", source))
+    }
+
+    /// Over a socket that is bound or connected, and never waits. It is for packets of `channel` alone.
+    ///
+    /// # Errors
+    /// The system's, if it does not count drops.
+    pub(crate) fn over(socket: Socket, channel: ChannelId, receive_buffer: BufferSize) -> io::Result<UdpRx> {
+        set_option(&socket, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
         let slab = Slab::new();
         let messages = (0..BATCH).map(|place| slab.message(place)).collect();
         Ok(UdpRx {
             socket,
             channel,
-            receive_buffer: BufferSize { requested: options.receive_buffer, granted: granted / 2 },
+            receive_buffer,
             slab,
             messages,
             filled: 0,
@@ -125,6 +135,11 @@ impl UdpRx {
             counters: UdpRxCounters::default(),
             last_error: 0,
         })
+    }
+
+    /// The socket, to send on.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// What it has seen so far.

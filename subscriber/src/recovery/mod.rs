@@ -1,0 +1,193 @@
+//! Asking for what was lost: the recovery server of a channel, over a socket of one's own.
+//!
+//! What is asked, and what becomes of the answers, is decided in [`protocol::recovery`]. Here is what that needs of the world:
+//! a thread that holds the control connection ([`usher`]) and hands over a socket to the server whenever there is a new one,
+//! and the turn that moves lines between that socket, the arbiter and the books. The poller itself never waits: while
+//! nothing is missing its turn costs a load or two, and no system call.
+
+mod usher;
+
+use std::net::SocketAddr;
+
+use protocol::arbiter::Arbiter;
+use protocol::control::RequestKey;
+use protocol::line::{Line, Stamp};
+use protocol::recovery::{
+    CatchUpConfig, Connection, Recovering, Recovery, RecoveryConfig, RecoveryCounts, RecoveryState, Session,
+};
+use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
+use protocol::time::Nanos;
+use transport::LaneRx;
+use transport::fault::{FaultInjector, FaultPlan};
+use transport::reply::{ReplyLane, ReplyRx};
+
+use usher::Usher;
+
+/// Lines of answers taken in one turn.
+const LINES_PER_TURN: usize = 512;
+
+/// Where a subscriber asks for what it lost, and how.
+#[derive(Clone, PartialEq, Debug)]
+pub struct RecoveryOptions {
+    /// The publisher's control channel, which lets subscribers into its recovery server.
+    pub control: SocketAddr,
+    /// One of the tokens in the publisher's `[control]`.
+    pub token: String,
+    /// What this subscriber calls itself, for the publisher's messages.
+    pub name: String,
+    /// Asked for the kernel's queue of answers, bytes, before its doubling.
+    pub receive_buffer: usize,
+    /// How long what is missing may take to come after its hedge time, ns, before it is declared lost.
+    pub patience_ns: u64,
+    /// Lines that may come meanwhile, at least: a power of two. What comes beyond them declares the gap.
+    pub early_lines: usize,
+    /// When to ask, how often, how much.
+    pub requests: RecoveryConfig,
+    /// How much is kept while snapshots are waited for.
+    pub catch_up: CatchUpConfig,
+    /// Faults done to the answers, to try what becomes of it.
+    pub faults: Option<FaultPlan>,
+}
+
+impl RecoveryOptions {
+    /// By the control channel at `control`, with `token`; 4 MiB for answers that wait, half a second of patience, 65,536
+    /// lines (4 MiB) that may come meanwhile.
+    pub fn new(control: SocketAddr, token: &str) -> RecoveryOptions {
+        RecoveryOptions {
+            control,
+            token: token.to_owned(),
+            name: format!("subscriber, pid {}", std::process::id()),
+            receive_buffer: 4 << 20,
+            patience_ns: 500_000_000,
+            early_lines: 1 << 16,
+            // Half of it is the longest snapshot that can be had: a book of 16,000 orders.
+            requests: RecoveryConfig { reply_lines: 1 << 15, ..RecoveryConfig::default() },
+            catch_up: CatchUpConfig::default(),
+            faults: None,
+        }
+    }
+}
+
+/// How the recovery of a subscriber stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RecoveryStatus {
+    /// Where it stands.
+    pub state: RecoveryState,
+    /// What was asked, and what came of it.
+    pub counts: RecoveryCounts,
+    /// The connection to the server that is used now.
+    pub connection: Option<Connection>,
+    /// Times that the server, or the way to it, was another one.
+    pub reconnects: u64,
+    /// Requests that the system did not send.
+    pub unsent: u64,
+    /// Why the server cannot be had at this moment; empty if it can.
+    pub trouble: String,
+}
+
+/// The socket to the server, with faults or without.
+enum Way {
+    Plain(Box<ReplyRx>),
+    Faulty(Box<FaultInjector<ReplyRx>>),
+}
+
+impl Way {
+    fn poll(&mut self, now: Nanos, sink: &mut impl RunSink) -> usize {
+        match self {
+            Way::Plain(lane) => lane.poll(now, LINES_PER_TURN, sink),
+            Way::Faulty(lane) => lane.poll(now, LINES_PER_TURN, sink),
+        }
+    }
+
+    fn request(&mut self, request: &Line, now: Nanos) -> bool {
+        match self {
+            Way::Plain(lane) => lane.request(request, now),
+            Way::Faulty(lane) => lane.request(request, now),
+        }
+    }
+}
+
+/// A subscriber's recovery: state, thread and socket.
+pub(crate) struct Recoverer {
+    usher: Usher,
+    recovery: Recovery,
+    way: Option<(Connection, Way)>,
+    faults: Option<FaultPlan>,
+    reconnects: u64,
+    unsent: u64,
+}
+
+impl Recoverer {
+    /// Recovery of the channel that its publisher calls `channel`. It begins when the publisher has been asked.
+    pub(crate) fn start(options: &RecoveryOptions, channel: &str) -> Recoverer {
+        // Nobody yet: nothing is asked before the publisher has given a connection.
+        let nobody = Session { connection: Connection(0), key: 0 };
+        Recoverer {
+            usher: Usher::start(options.clone(), channel.to_owned()),
+            // The process id makes neighbours' jitter different.
+            recovery: Recovery::new(options.requests, nobody, u64::from(std::process::id())),
+            way: None,
+            faults: options.faults.clone(),
+            reconnects: 0,
+            unsent: 0,
+        }
+    }
+
+    /// One turn at `now`: takes answers, asks for what is missing.
+    #[inline]
+    pub(crate) fn turn<T: Recovering>(&mut self, now: Nanos, arbiter: &mut Arbiter, target: &mut T) {
+        if let Some(admitted) = self.usher.next() {
+            self.reconnect(admitted);
+        }
+        let Some((_, way)) = &mut self.way else { return };
+        if self.recovery.state() != RecoveryState::Live {
+            way.poll(now, &mut Answers { recovery: &mut self.recovery, arbiter, target, now });
+        }
+        self.recovery.turn(now, arbiter, target);
+        while let Some(request) = self.recovery.poll_request() {
+            self.unsent += u64::from(!way.request(&request, now));
+        }
+    }
+
+    #[cold]
+    fn reconnect(&mut self, admitted: usher::Admitted) {
+        let usher::Admitted { connection, key: RequestKey(key), lane } = admitted;
+        self.recovery.reconnect(Session { connection, key });
+        let way = match self.faults.clone() {
+            Some(plan) => Way::Faulty(Box::new(FaultInjector::new(lane, plan))),
+            None => Way::Plain(Box::new(lane)),
+        };
+        self.reconnects += u64::from(self.way.is_some());
+        self.way = Some((connection, way));
+    }
+
+    /// How it stands.
+    pub(crate) fn status(&self) -> RecoveryStatus {
+        RecoveryStatus {
+            state: self.recovery.state(),
+            counts: self.recovery.counts(),
+            connection: self.way.as_ref().map(|(connection, _)| *connection),
+            reconnects: self.reconnects,
+            unsent: self.unsent,
+            trouble: self.usher.trouble(),
+        }
+    }
+}
+
+/// Takes what the socket hands up.
+struct Answers<'a, T> {
+    recovery: &'a mut Recovery,
+    arbiter: &'a mut Arbiter,
+    target: &'a mut T,
+    now: Nanos,
+}
+
+impl<T: Recovering> RunSink for Answers<'_, T> {
+    fn on_run(&mut self, run: Run<'_>) {
+        self.recovery.on_replies(run.first, run.lines, self.now, self.arbiter, self.target);
+    }
+    /// The server sends nothing without lines.
+    fn on_position(&mut self, _: Position) {}
+    /// A socket does not know what it lost; [`Recovery`] does.
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {}
+}

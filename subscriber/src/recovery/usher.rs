@@ -1,0 +1,190 @@
+//! The usher: holds the control connection that lets this subscriber into the recovery server, and asks again when it broke.
+
+use std::net::{SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use protocol::control::RequestKey;
+use protocol::record::{ChannelId, Lane};
+use protocol::recovery::Connection;
+use transport::reply::ReplyRx;
+
+use super::RecoveryOptions;
+use crate::control::Control;
+
+/// How long asking the publisher may take.
+const ASK_PATIENCE: Duration = Duration::from_secs(1);
+/// From one attempt to the next.
+const RETRY: Duration = Duration::from_millis(100);
+/// The control connection is looked after this often.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What a subscriber needs to ask the recovery server.
+pub(super) struct Admitted {
+    pub(super) connection: Connection,
+    pub(super) key: RequestKey,
+    pub(super) lane: ReplyRx,
+}
+
+/// What the two threads share beside the channel.
+#[derive(Default)]
+struct Shared {
+    /// There is something in the channel.
+    fresh: AtomicBool,
+    /// The subscriber is gone.
+    over: AtomicBool,
+    /// Why there is no connection now; empty while there is one.
+    trouble: Mutex<String>,
+}
+
+/// The poller's side of the usher: ends the thread when it is dropped.
+pub(super) struct Usher {
+    shared: Arc<Shared>,
+    admitted: Receiver<Admitted>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Usher {
+    /// Starts the thread. Where the publisher cannot be asked, it goes on trying; without a thread nobody is ever let in, and
+    /// [`Usher::trouble`] says so.
+    pub(super) fn start(options: RecoveryOptions, channel: String) -> Usher {
+        let shared = Arc::new(Shared::default());
+        // One at a time: the next connection is asked for when this one is over.
+        let (sender, admitted) = sync_channel(1);
+        let mut desk = Desk { options, channel, shared: Arc::clone(&shared), sender, control: None };
+        desk.say("the publisher was not asked yet".to_owned());
+        let thread = match std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run()) {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                say(&shared, format!("the system gives no thread for recovery ({error}); raise the limit of threads"));
+                None
+            }
+        };
+        Usher { shared, admitted, thread }
+    }
+
+    /// A new connection to the server, if there is one. One load while there is none.
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<Admitted> {
+        // Acquire: pairs with the Release in `Desk::ask`. It is set after the connection was put into the channel.
+        if !self.shared.fresh.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.shared.fresh.swap(false, Ordering::Acquire);
+        self.admitted.try_recv().ok()
+    }
+
+    /// Why there is no connection now; empty while there is one.
+    pub(super) fn trouble(&self) -> String {
+        self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Usher {
+    fn drop(&mut self) {
+        // Relaxed: the flag carries nothing but itself.
+        self.shared.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It has said what went wrong, if it panicked.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Desk {
+    options: RecoveryOptions,
+    channel: String,
+    shared: Arc<Shared>,
+    sender: SyncSender<Admitted>,
+    control: Option<Control>,
+}
+
+impl Desk {
+    fn run(&mut self) {
+        let mut ask_at = Instant::now();
+        while !self.shared.over.load(Ordering::Relaxed) {
+            match &mut self.control {
+                Some(control) => {
+                    // What the publisher says beside is for the lanes; that the connection stands is what matters here.
+                    while let Some(outcome) = control.next_notice().transpose() {
+                        if let Err(error) = outcome {
+                            self.control = None;
+                            self.say(error.to_string());
+                            break;
+                        }
+                    }
+                }
+                // A connection that the poller has not taken up yet is one too many already: it stands still.
+                None if Instant::now() >= ask_at && !self.shared.fresh.load(Ordering::Relaxed) => {
+                    let outcome = self.ask();
+                    self.say(outcome.err().unwrap_or_default());
+                    ask_at = Instant::now() + RETRY;
+                }
+                None => {}
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn say(&self, trouble: String) {
+        say(&self.shared, trouble);
+    }
+
+    /// Asks to be let in; on success the poller finds the connection.
+    fn ask(&mut self) -> Result<(), String> {
+        let RecoveryOptions { control: address, token, name, receive_buffer, .. } = &self.options;
+        let in_words = |error: crate::ControlError| error.to_string();
+        let mut control = Control::connect_within(ASK_PATIENCE, *address, token, name).map_err(in_words)?;
+        let channels = control.directory().map_err(in_words)?;
+        let Some(channel) = channels.iter().find(|channel| channel.name == self.channel) else {
+            return Err(format!("the publisher at {address} has no channel '{}'", self.channel));
+        };
+        let Some(recovery) = channel.recovery else {
+            return Err(format!("the publisher at {address} has no recovery server ([recovery])"));
+        };
+        let (connection, key) = control.recover(channel.id).map_err(in_words)?;
+        let ids = (ChannelId::new(channel.id), Lane::new(channel.lane));
+        let lane = ReplyRx::connect(reached_at(recovery.at, *address), ids, *receive_buffer)
+            .map_err(|error| error.to_string())?;
+        let admitted = Admitted { connection: Connection(connection), key, lane };
+        match self.sender.try_send(admitted) {
+            Ok(()) => {
+                self.control = Some(control);
+                // Release: pairs with the Acquire in `Usher::next`.
+                self.shared.fresh.store(true, Ordering::Release);
+                Ok(())
+            }
+            Err(TrySendError::Full(_)) => Err("the last connection was not taken up yet".to_owned()),
+            Err(TrySendError::Disconnected(_)) => Err("the subscriber is gone".to_owned()),
+        }
+    }
+}
+
+fn say(shared: &Shared, trouble: String) {
+    *shared.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+}
+
+/// Where a server is that listens on every address of the publisher's host: where its control channel is.
+fn reached_at(at: SocketAddrV4, control: SocketAddr) -> SocketAddrV4 {
+    match control {
+        SocketAddr::V4(control) if at.ip().is_unspecified() => SocketAddrV4::new(*control.ip(), at.port()),
+        _ => at,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_on_every_address_is_where_its_control_channel_is() {
+        let control = "10.0.0.1:31000".parse().expect("an address");
+        let at = |text: &str| reached_at(text.parse().expect("an address"), control).to_string();
+        assert_eq!(at("0.0.0.0:5"), "10.0.0.1:5");
+        assert_eq!(at("10.0.0.2:5"), "10.0.0.2:5");
+    }
+}

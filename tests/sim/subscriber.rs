@@ -1,0 +1,219 @@
+//! A subscriber: the product's arbiter, engine and recovery, and a handler that holds everything against the oracle.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use bookcast_tests::naive::NaiveState;
+use protocol::arbiter::{Arbiter, ArbiterConfig};
+use protocol::book::{BookState, BookView, BooksConfig, EventEnd, Start, StateChange};
+use protocol::line::{Epoch, SequenceNumber, Stamp};
+use protocol::record::{InstrumentId, Lane};
+use protocol::recovery::{CatchUpConfig, Recovery, RecoveryConfig, Session};
+use protocol::run::{Carrier, LanePath, Position, Run, RunSink};
+use protocol::time::Nanos;
+use subscriber::{Context, Engine, EngineConfig, Gap, Handler, Selection, Update};
+
+use crate::network::Packet;
+use crate::oracle::Oracle;
+
+/// Books for the few instruments of a run.
+pub(crate) const BOOKS: BooksConfig = BooksConfig { instruments: 16, orders: 1024, levels: 256 };
+/// Lines of replies under way, on both sides.
+pub(crate) const REPLY_LINES: usize = 1024;
+const PATH: LanePath = LanePath::new(Lane::new(0), Carrier::Udp);
+
+/// What a subscriber is told, checked as it is told.
+pub(crate) struct Check {
+    oracle: Rc<RefCell<Oracle>>,
+    name: String,
+    /// The line that must come next.
+    next: Option<Stamp>,
+    /// The newest changes of state, for messages.
+    changes: VecDeque<(Option<Stamp>, StateChange)>,
+    pub(crate) delivered: u64,
+    pub(crate) lost: u64,
+    pub(crate) gaps: u64,
+    pub(crate) compared: u64,
+}
+
+impl Check {
+    /// The last line that was told or named.
+    fn at(&self) -> Option<Stamp> {
+        self.next.map(|next| Stamp(next.0 - 1))
+    }
+
+    /// A book that can be read is the publisher's at this very line.
+    fn compare(&mut self, view: &BookView<'_>, is_trading_known: bool) {
+        let Some(at) = self.at() else { return };
+        let instrument = view.instrument().0;
+        let oracle = self.oracle.borrow();
+        let truth = oracle.truth(instrument, at);
+        let Some((digests, state)) = truth else {
+            assert_eq!(view.digests(), (0, 0), "{}: instrument {instrument} at {at} was not heard of", self.name);
+            return;
+        };
+        let (orders, levels) = view.digests();
+        assert_eq!((orders, levels, view.resting_orders()), digests, "{}: instrument {instrument} at {at}", self.name);
+        let same = match view.state() {
+            // A crossed book is Suspect only where it is known that it trades.
+            BookState::Live => state == NaiveState::Live || !is_trading_known,
+            BookState::Suspect => state == NaiveState::Suspect,
+            _ => true,
+        };
+        let changes =
+            || self.changes.iter().filter(|(_, change)| change.instrument.0 == instrument).collect::<Vec<_>>();
+        assert!(
+            same,
+            "{}: instrument {instrument} is {:?}, in truth {state:?}, at {at}: {:?}",
+            self.name,
+            view.state(),
+            changes()
+        );
+        self.compared += 1;
+    }
+
+    fn compare_readable(&mut self, ctx: &Context<'_>, instrument: InstrumentId) {
+        if let Ok(view) = ctx.book(instrument) {
+            self.compare(&view, ctx.is_trading(instrument).is_some());
+        }
+    }
+}
+
+impl Handler for Check {
+    fn on_record(&mut self, _: &Context<'_>, update: &Update<'_>) {
+        let expected = *self.next.get_or_insert(update.stamp);
+        assert_eq!(update.stamp, expected, "{}: the line that must come next", self.name);
+        let oracle = self.oracle.borrow();
+        let truth = oracle.line(update.stamp).unwrap_or_else(|| panic!("{}: {expected} never was", self.name));
+        assert_eq!(*update.record, truth.record, "{}: {expected}", self.name);
+        self.next = Some(expected.plus(1));
+        self.delivered += 1;
+    }
+
+    fn on_event_end(&mut self, ctx: &Context<'_>, end: &EventEnd) {
+        self.compare_readable(ctx, end.instrument);
+    }
+
+    fn on_state_change(&mut self, ctx: &Context<'_>, change: &StateChange) {
+        if self.changes.len() == 32 {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((self.at(), *change));
+        // Several changes may be told after one line; what the book is now is what counts.
+        self.compare_readable(ctx, change.instrument);
+    }
+
+    fn on_gap(&mut self, _: &Context<'_>, gap: &Gap) {
+        let expected = *self.next.get_or_insert(gap.first);
+        assert_eq!(gap.first, expected, "{}: the gap begins where the stream stopped", self.name);
+        assert!(gap.count > 0, "{}: an empty gap at {expected}", self.name);
+        self.next = Some(expected.plus(gap.count));
+        (self.gaps, self.lost) = (self.gaps + 1, self.lost + gap.count);
+    }
+
+    fn on_epoch(&mut self, _: &Context<'_>, _: Epoch, to: Epoch) {
+        self.next = Some(Stamp::new(to, SequenceNumber::FIRST));
+    }
+}
+
+/// One incarnation of a subscriber.
+pub(crate) struct Subscriber {
+    pub(crate) arbiter: Arbiter,
+    pub(crate) engine: Engine,
+    pub(crate) recovery: Recovery,
+    pub(crate) check: Check,
+    /// What has come and was not taken in; true for replies.
+    pub(crate) inbox: VecDeque<(bool, Packet)>,
+    pub(crate) paused_until: u64,
+    pub(crate) refused: u64,
+}
+
+/// Packets that fit into a receive queue.
+const QUEUE: usize = 512;
+
+impl Subscriber {
+    pub(crate) fn new(oracle: Rc<RefCell<Oracle>>, session: Session, seed: u64, name: String) -> Subscriber {
+        let arbiter = ArbiterConfig {
+            hedge_ns: 200_000,
+            recover_ns: 40_000_000,
+            early_lines: 1024,
+            lane_silent_ns: 50_000_000,
+            ..ArbiterConfig::default()
+        };
+        let recovery = RecoveryConfig { reply_lines: REPLY_LINES, ..RecoveryConfig::default() };
+        let engine = EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict };
+        let catch_up = CatchUpConfig { recent_lines: 2048, held_lines: 2048 };
+        Subscriber {
+            arbiter: Arbiter::new(arbiter),
+            engine: Engine::new(engine).recovering(catch_up),
+            recovery: Recovery::new(recovery, session, seed),
+            check: Check {
+                oracle,
+                name,
+                next: None,
+                changes: VecDeque::new(),
+                delivered: 0,
+                lost: 0,
+                gaps: 0,
+                compared: 0,
+            },
+            inbox: VecDeque::new(),
+            paused_until: 0,
+            refused: 0,
+        }
+    }
+
+    /// A packet came. False if the queue is full.
+    pub(crate) fn receive(&mut self, is_reply: bool, packet: Packet) -> bool {
+        if self.inbox.len() >= QUEUE {
+            return false;
+        }
+        self.inbox.push_back((is_reply, packet));
+        true
+    }
+
+    /// Takes in what has come, and does what is due.
+    pub(crate) fn turn(&mut self, now: Nanos) {
+        while let Some((is_reply, packet)) = self.inbox.pop_front() {
+            let Ok(packet) = packet.decode() else {
+                self.refused += 1;
+                continue;
+            };
+            let mut turn = self.engine.turn(now, &mut self.check);
+            let time = Some(packet.header.time());
+            if is_reply {
+                self.recovery.on_replies(packet.first, packet.lines, now, &mut self.arbiter, &mut turn);
+            } else if packet.lines.is_empty() {
+                let ended = packet.header.ended();
+                let position = Position { path: PATH, next: packet.first, publish_time: time, ended };
+                self.arbiter.sink(now, &mut turn).on_position(position);
+            } else {
+                let run = Run { path: PATH, first: packet.first, lines: packet.lines, publish_time: time };
+                self.arbiter.sink(now, &mut turn).on_run(run);
+            }
+        }
+        let mut turn = self.engine.turn(now, &mut self.check);
+        self.arbiter.on_timeout(now, &mut turn);
+        self.recovery.turn(now, &mut self.arbiter, &mut turn);
+    }
+
+    /// When the next turn is due, if nothing comes before.
+    pub(crate) fn next_timeout(&self) -> Option<Nanos> {
+        [self.arbiter.next_timeout(), self.recovery.next_timeout(&self.arbiter)].into_iter().flatten().min()
+    }
+
+    /// Compares whatever can be read.
+    pub(crate) fn compare_all(&mut self, now: Nanos) {
+        let ctx = self.engine.context(now);
+        for instrument in 1..=bookcast_tests::random::INSTRUMENTS {
+            self.check.compare_readable(&ctx, InstrumentId(instrument));
+        }
+    }
+
+    /// What the book of an instrument says of itself.
+    pub(crate) fn state(&self, instrument: u32) -> Option<BookState> {
+        let ctx = self.engine.context(Nanos::ZERO);
+        ctx.book_even_if_stale(InstrumentId(instrument)).ok().map(|view| view.state())
+    }
+}
