@@ -144,7 +144,7 @@ impl Drop for Server {
 
 fn offer(number: u8) -> RingOffer {
     let at = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, number), 4791);
-    RingOffer { at, address: u64::MAX - u64::from(number), key: u32::MAX, lines: 1 << 16 }
+    RingOffer { at, address: u64::MAX - u64::from(number), key: u32::MAX, lines: 1 << 16, from: Some(u64::MAX) }
 }
 
 fn notice(control: &mut Control) -> Notice {

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use protocol::control::{OneTimeToken, RcInfo, RdmaInfo, RingOffer, UdInfo};
+use protocol::line::Stamp;
 use protocol::time::Nanos;
 use transport::RingWriter;
 use transport::rdma::{
@@ -246,7 +247,8 @@ impl Rings for RdmaDoor {
             ));
         }
         let token = RcToken::random().map_err(|error| format!("no random bytes for a token: {error}"))?;
-        let offer = RcOffer { at: offer.at, address: offer.address, key: offer.key, lines: offer.lines };
+        let RingOffer { at, address, key, lines, from } = *offer;
+        let offer = RcOffer { at, address, key, lines, from: from.map(Stamp) };
         let made = rc.connect(&offer, token, now);
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;

@@ -455,7 +455,7 @@ fn heard(said: &str) -> (RcOffer, RcToken) {
     let key = word().parse().expect("a key");
     let lines = word().parse().expect("a number");
     let token = word().parse::<u128>().expect("a token");
-    (RcOffer { at, address, key, lines }, RcToken::from_bytes(token.to_le_bytes()))
+    (RcOffer { at, address, key, lines, from: None }, RcToken::from_bytes(token.to_le_bytes()))
 }
 
 #[test]

@@ -368,14 +368,16 @@ impl State {
     fn offer(&mut self, now: Nanos) {
         let (Some(keeper), Some(control)) = (&mut self.rc, &mut self.control) else { return };
         let retry = Ring::Idle { retry_at: now.plus(RETRY_NS) };
-        let RcOffer { at, address, key, lines } = match keeper.offer() {
+        let RcOffer { at, address, key, lines, from } = match keeper.offer() {
             Ok(offer) => offer,
             Err(error) => {
                 self.ring = retry;
                 return self.say(RdmaNews::Lost { why: error.to_string() });
             }
         };
-        match control.connect_ring(self.channel.0.get(), RingOffer { at, address, key, lines }) {
+        match control
+            .connect_ring(self.channel.0.get(), RingOffer { at, address, key, lines, from: from.map(|from| from.0) })
+        {
             Ok(token) => {
                 keeper.expect(RcToken::from_bytes(token.0));
                 self.ring = Ring::Offered { since: now };

@@ -22,6 +22,9 @@ pub struct RcOffer {
     pub key: u32,
     /// Places of the ring.
     pub lines: u64,
+    /// The line that it wants next, if it had a connection before: what was published meanwhile is written too, where it
+    /// is still there.
+    pub from: Option<Stamp>,
 }
 
 impl RcOffer {
@@ -226,7 +229,7 @@ mod tests {
     #[test]
     fn an_offer_of_any_numbers_is_looked_at_and_only_a_ring_is_one() {
         let at = "10.99.0.2:1".parse().expect("an address");
-        let offer = RcOffer { at, address: 4096, key: 1, lines: 256 };
+        let offer = RcOffer { at, address: 4096, key: 1, lines: 256, from: None };
         assert!(offer.is_ring() && RcOffer { lines: 2, ..offer }.is_ring());
         let most = crate::shm::MAX_LINES as u64;
         for lines in [0, 1, 100, most + 1, most * 2, 1 << 58, 1 << 62, 1 << 63, u64::MAX] {

@@ -1,5 +1,8 @@
 //! The hot half of the subscriber's side.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
 use protocol::run::RunSink;
@@ -23,6 +26,8 @@ pub struct RcRx {
     inbox: Inbox<Box<RingReader>>,
     /// Readers of rings that are done with: unmapping them is for the keeper.
     outbox: Outbox<Box<RingReader>>,
+    /// The stamp after the last line handed up, for the keeper's next offer; 0 before the first.
+    place: Arc<AtomicU64>,
 }
 
 impl RcRx {
@@ -34,8 +39,8 @@ impl RcRx {
         RcRxKeeper::open(options, channel, lane)
     }
 
-    pub(super) fn new(inbox: Inbox<Box<RingReader>>, outbox: Outbox<Box<RingReader>>) -> RcRx {
-        RcRx { reader: None, next: None, inbox, outbox }
+    pub(super) fn new(inbox: Inbox<Box<RingReader>>, outbox: Outbox<Box<RingReader>>, place: Arc<AtomicU64>) -> RcRx {
+        RcRx { reader: None, next: None, inbox, outbox, place }
     }
 
     /// The reader of the present ring: where it stands, what it has counted.
@@ -80,6 +85,10 @@ impl LaneRx for RcRx {
             return 0;
         };
         let count = reader.poll(now, limit, sink);
+        if count > 0 {
+            // Relaxed: a hint for the next offer; a line that comes twice is dropped.
+            self.place.store(reader.cursor().0, Ordering::Relaxed);
+        }
         // Not while lines of the old ring are known of: those not there within the hedge time are named, and what stands
         // behind them is still to come.
         if count == 0 && self.next.is_some() && limit > 0 && reader.cursor() >= reader.head() {
@@ -104,8 +113,6 @@ mod tests {
     use crate::memory::{Mapping, PAGE_LEN, RingMemory};
     use crate::rdma::mailbox::mailbox;
     use crate::ring::{RingShape, StartAt};
-    use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     const LINES: usize = 16;
     const HEDGE_NS: u64 = 1_000;
@@ -162,7 +169,7 @@ mod tests {
     fn a_ring_with_a_hole_is_read_to_its_end_before_the_next_one() {
         let (to_hot, inbox) = mailbox(4);
         let (outbox, mut from_hot) = mailbox(4);
-        let mut rx = RcRx::new(inbox, outbox);
+        let mut rx = RcRx::new(inbox, outbox, Arc::default());
         let (old, reader) = ring(1);
         to_hot.post(reader).unwrap_or_else(|_| panic!("there is room"));
         let mut told = Told::default();

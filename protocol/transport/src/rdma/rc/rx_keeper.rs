@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
@@ -171,6 +172,8 @@ pub struct RcRxKeeper {
     lane: Lane,
     counters: RcRxCounters,
     events: VecDeque<RcRxEvent>,
+    /// The stamp after the last line that the hot half handed up.
+    place: Arc<AtomicU64>,
 }
 
 impl RcRxKeeper {
@@ -185,6 +188,7 @@ impl RcRxKeeper {
             });
         }
         let events_of_connections = EventChannel::new().map_err(|source| no_channel(&local, source))?;
+        let place = Arc::new(AtomicU64::new(0));
         let (to_hot, inbox) = mailbox(RINGS_OUT);
         let (outbox, from_hot) = mailbox(RINGS_OUT);
         let keeper = RcRxKeeper {
@@ -201,8 +205,9 @@ impl RcRxKeeper {
             lane,
             counters: RcRxCounters::default(),
             events: VecDeque::new(),
+            place: Arc::clone(&place),
         };
-        Ok((RcRx::new(inbox, outbox), keeper))
+        Ok((RcRx::new(inbox, outbox, place), keeper))
     }
 
     /// A fresh ring, and a place to ask for it. An offer that nobody has taken is withdrawn: its ring, key and port are
@@ -233,7 +238,9 @@ impl RcRxKeeper {
         let (address, key, lines) = (ring.region.address(), ring.region.remote_key(), self.options.lines as u64);
         self.offered = Some(Offered { token: None, listener, ring });
         self.counters.offers += 1;
-        Ok(RcOffer { at, address, key, lines })
+        // Relaxed: see `RcRx::poll`.
+        let from = Some(Stamp(self.place.load(Ordering::Relaxed))).filter(|place| place.0 > 0);
+        Ok(RcOffer { at, address, key, lines, from })
     }
 
     /// Admits whoever shows `token` to the ring that was offered last, once. Until then nobody is admitted.

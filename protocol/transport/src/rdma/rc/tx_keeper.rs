@@ -484,7 +484,7 @@ impl RcTxKeeper {
         let Sources { domain, completions, .. } = &*self.sources;
         let queue_pair =
             QueuePair::new(domain, Service::Rc, completions, completions, depths).map_err(DropReason::Setup)?;
-        let first = self.first(self.sessions[place].offer.lines);
+        let first = self.first(&self.sessions[place].offer);
         let session = &mut self.sessions[place];
         queue_pair.init_rc(&session.id, RemoteRights::NONE).map_err(DropReason::Setup)?;
         let number = queue_pair.number();
@@ -496,13 +496,15 @@ impl RcTxKeeper {
         asked.map_err(|source| DropReason::NotConnected { step: Step::Answer, source })
     }
 
-    /// Where a subscriber begins: with the ring's first line if a quarter of the smaller ring holds everything since, so
-    /// that it is not overtaken while it catches up; else with what comes now.
-    fn first(&self, lines: u64) -> Stamp {
+    /// Where a subscriber begins: with the line that it wants next, or the ring's first, if a quarter of the smaller ring
+    /// holds everything since, so that it is not overtaken while it catches up; else with what comes now.
+    fn first(&self, offer: &RcOffer) -> Stamp {
         // Relaxed: see `RcRingTx::turn`.
         let head = Stamp(self.sources.head.load(Ordering::Relaxed));
-        let written = head.0 - self.ring_first.0;
-        if written <= self.ring_lines.min(lines) / 4 { self.ring_first } else { head }
+        // Of another epoch, or of no line that there is: it says nothing.
+        let wanted = offer.from.filter(|from| (self.ring_first..=head).contains(from));
+        let start = wanted.unwrap_or(self.ring_first);
+        if head.0 - start.0 <= self.ring_lines.min(offer.lines) / 4 { start } else { head }
     }
 
     /// The subscriber agrees: the queue pair is made ready, looked at, and given to the hot half.
