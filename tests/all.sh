@@ -132,7 +132,7 @@ stage lints 600 lints
 stage docs 300 docs
 stage build 900 build
 stage tests 900 tests
-stage sim 120 sim
+stage sim 300 sim
 stage loom 420 loom
 stage costs 600 costs
 stage demo 420 demo
