@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -27,16 +27,7 @@ fn publisher(folder: &Path, name: &str) -> (Running, SocketAddr) {
     );
     std::fs::write(&config, text).expect("writes");
     let mut running = Running::start("publisher", &["run", config.to_str().expect("UTF-8")], &[]);
-    let mut stderr = BufReader::new(running.child.stderr.take().expect("piped"));
-    let address = loop {
-        let mut line = String::new();
-        assert!(stderr.read_line(&mut line).expect("reads") > 0, "it says where it listens");
-        if let Some(address) = line.trim().strip_prefix("control channel: subscribers ask at ") {
-            break address.parse().expect("an address");
-        }
-    };
-    // What it says further on is read and dropped, so that it never waits for a full pipe.
-    std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    let address = running.control_channel(drop);
     (running, address)
 }
 

@@ -3,7 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -96,17 +96,8 @@ impl Setting {
     /// Starts the publisher; gives the address of its control channel.
     fn publish(&self) -> (Running, SocketAddr) {
         let mut running = Running::start("publisher", &["run", path(&self.config), "--json"], &[]);
-        let mut stderr = BufReader::new(running.child.stderr.take().expect("piped"));
-        let address = loop {
-            let mut line = String::new();
-            assert!(stderr.read_line(&mut line).expect("reads") > 0, "it says where it listens");
-            if let Some(address) = line.trim().strip_prefix("control channel: subscribers ask at ") {
-                break address.parse().expect("an address");
-            }
-        };
+        let address = running.control_channel(drop);
         assert_eq!(address, self.control);
-        // What it says further on is read and dropped, so that it never waits for a full pipe.
-        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         (running, address)
     }
 

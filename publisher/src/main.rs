@@ -237,7 +237,7 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
         let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, (lanes, udp), Spoken(door), loop_config, clock, &stop, as_json);
+        return finish(&config, pipeline, ring, (lanes, udp), door, loop_config, clock, &stop, as_json);
     }
     match udp {
         None => finish(&config, pipeline, ring, (), (), loop_config, clock, &stop, as_json),
@@ -245,38 +245,10 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     }
 }
 
-/// The RDMA lanes' door, which says on standard error what it does.
-#[cfg(feature = "rdma")]
-struct Spoken(publisher::rdma::RdmaDoor);
-
-#[cfg(feature = "rdma")]
-impl Rings for Spoken {
-    fn info(&self) -> Option<protocol::control::RdmaInfo> {
-        self.0.info()
-    }
-
-    fn connect(
-        &mut self,
-        offer: &protocol::control::RingOffer,
-        now: Nanos,
-    ) -> Result<(publisher::admission::Ticket, protocol::control::OneTimeToken), String> {
-        self.0.connect(offer, now)
-    }
-
-    fn disconnect(&mut self, ticket: publisher::admission::Ticket) {
-        self.0.disconnect(ticket);
-    }
-
-    fn next_dropped(&mut self) -> Option<(publisher::admission::Ticket, String)> {
-        self.0.next_dropped()
-    }
-
-    fn do_work(&mut self, now: Nanos) -> usize {
-        let work = self.0.do_work(now);
-        while let Some(message) = self.0.next_message() {
-            eprintln!("{message}");
-        }
-        work
+/// Says on standard error what happened to RDMA subscribers and lanes.
+fn say_messages(rings: &mut impl Rings) {
+    while let Some(message) = rings.next_message() {
+        eprintln!("{message}");
     }
 }
 
@@ -306,7 +278,11 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     // What turns beside the loop, on a thread of its own.
     let beside: Option<Box<dyn FnMut(Nanos) -> usize + Send>> = match &config.control {
         None if config.rdma.is_none() => None,
-        None => Some(Box::new(move |now| rings.do_work(now))),
+        None => Some(Box::new(move |now| {
+            let work = rings.do_work(now);
+            say_messages(&mut rings);
+            work
+        })),
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
@@ -315,7 +291,11 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
                 admission = admission.with_recovery(door);
             }
             eprintln!("control channel: subscribers ask at {}", admission.local_address()?);
-            Some(Box::new(move |now| admission.do_work(now)))
+            Some(Box::new(move |now| {
+                let work = admission.do_work(now);
+                say_messages(admission.rings_mut());
+                work
+            }))
         }
     };
     let idle = if config.run.yield_when_idle { IdleStrategy::Yield } else { IdleStrategy::Spin };

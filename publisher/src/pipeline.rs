@@ -257,11 +257,6 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
         self.first_ordinal.unwrap_or(1)
     }
 
-    /// The message taken last: its number, and where its framing begins.
-    pub fn last_taken(&self) -> (u64, u64) {
-        (self.held_ordinal, self.held_offset)
-    }
-
     /// The sending half: sequence, books, digests.
     pub fn channel(&self) -> &ChannelWriter {
         &self.channel

@@ -145,11 +145,6 @@ pub struct RdmaDoor {
 const MAX_MESSAGES: usize = 256;
 
 impl RdmaDoor {
-    /// What happened, in words for the publisher's log.
-    pub fn next_message(&mut self) -> Option<String> {
-        self.messages.pop_front()
-    }
-
     fn say(&mut self, message: String) {
         if self.messages.len() == MAX_MESSAGES {
             self.messages.pop_front();
@@ -268,6 +263,10 @@ impl Rings for RdmaDoor {
 
     fn next_dropped(&mut self) -> Option<(Ticket, String)> {
         self.dropped.pop_front()
+    }
+
+    fn next_message(&mut self) -> Option<String> {
+        self.messages.pop_front()
     }
 
     fn do_work(&mut self, now: Nanos) -> usize {

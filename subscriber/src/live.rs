@@ -97,6 +97,11 @@ impl<R: LaneRx> Subscriber<R> {
         self.arbiter.paths()
     }
 
+    /// How many lines a path is behind the newest line known; `None` if it was never heard of.
+    pub fn path_lag(&self, path: LanePath) -> Option<u64> {
+        self.arbiter.path_lag(path)
+    }
+
     /// What one path did.
     pub fn path_counts(&self, path: LanePath) -> PathCounts {
         self.arbiter.path_counts(path)

@@ -49,24 +49,9 @@ impl Publishing {
         );
         std::fs::write(&config, text).expect("writes");
         let mut running = Running::start("publisher", &["run", config.to_str().expect("UTF-8"), "--json"], &[]);
-        let mut stderr = BufReader::new(running.child.stderr.take().expect("piped"));
         let said = Arc::new(Mutex::new(Vec::new()));
-        let control = loop {
-            let mut line = String::new();
-            if stderr.read_line(&mut line).expect("reads") == 0 {
-                panic!("the publisher ended before it said where it listens: {said:?}");
-            }
-            if let Some(address) = line.trim().strip_prefix("control channel: subscribers ask at ") {
-                break address.parse().expect("an address");
-            }
-            said.lock().expect("no panics").push(line);
-        };
         let into = Arc::clone(&said);
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                into.lock().expect("no panics").push(line);
-            }
-        });
+        let control = running.control_channel(move |line| into.lock().expect("no panics").push(line));
         Publishing { running, control, name, said }
     }
 

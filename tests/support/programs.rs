@@ -1,6 +1,7 @@
 //! The project's own programs, started as a user would start them.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -75,6 +76,25 @@ impl Running {
             .spawn()
             .expect("starts");
         Running { child }
+    }
+
+    /// Waits until a publisher has said where its control channel listens. What it says on standard error, up to then and
+    /// from then on, goes to `heard`, line by line.
+    ///
+    /// # Panics
+    /// If it ends without saying so, or this was asked before.
+    pub fn control_channel(&mut self, mut heard: impl FnMut(String) + Send + 'static) -> SocketAddr {
+        let mut said = BufReader::new(self.child.stderr.take().expect("piped, and not taken yet")).lines();
+        let address = loop {
+            let line = said.next().and_then(Result::ok).expect("it says where it listens");
+            if let Some(address) = line.trim().strip_prefix("control channel: subscribers ask at ") {
+                break address.parse().expect("an address");
+            }
+            heard(line);
+        };
+        // Read on, so that it never waits for a full pipe.
+        std::thread::spawn(move || said.map_while(Result::ok).for_each(heard));
+        address
     }
 
     /// Sends a signal by name, such as `TERM`.

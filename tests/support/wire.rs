@@ -51,6 +51,15 @@ impl FarEnd {
         FarEnd
     }
 
+    /// Takes its address away.
+    ///
+    /// # Panics
+    /// If `ip` fails.
+    pub fn without_address() -> FarEnd {
+        run("ip", "addr del 10.99.0.2/24 dev w1");
+        FarEnd
+    }
+
     /// Brings it up again, and does what the network's configuration does then: address, routes, neighbour.
     pub fn up(self) {
         drop(self);

@@ -186,11 +186,6 @@ impl Problems {
         }
     }
 
-    /// How often something was seen.
-    pub fn count_of(&self, problem: Problem) -> u64 {
-        self.found.get(&problem).map_or(0, |(count, _)| *count)
-    }
-
     /// Everything that was seen at least once: how often, and the first places.
     pub fn iter(&self) -> impl Iterator<Item = (Problem, u64, &[Seen])> {
         self.found.iter().map(|(problem, (count, examples))| (*problem, *count, &examples[..]))

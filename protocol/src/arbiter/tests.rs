@@ -184,9 +184,11 @@ fn what_one_path_lost_and_another_brought_is_counted_as_filled_and_who_brought_i
     b.run(0, 0, stamp(1), 10);
     b.run(1, 0, stamp(21), 4);
     b.run(2, 0, stamp(26), 5);
+    assert_eq!([0, 1].map(|lane| b.arbiter.path_lag(path(lane))), [Some(0), None]);
     // The second brings everything, in pieces.
     for first in [1, 6, 11, 16, 21, 26] {
         b.run(10, 1, stamp(first), 5);
+        assert_eq!(b.arbiter.path_lag(path(1)), Some(26 - first));
     }
     assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 30)]);
     let counts = b.arbiter.counts();

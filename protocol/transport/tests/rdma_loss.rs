@@ -7,60 +7,13 @@ mod rdma_support;
 
 use std::time::{Duration, Instant};
 
-use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
-use protocol::line::{Epoch, Line, Stamp};
-use protocol::record::Lane;
-use protocol::run::LanePath;
-use protocol::time::Nanos;
+use protocol::arbiter::{Arbiter, ArbiterConfig};
+use rdma_support::ud::Account;
 use rdma_support::*;
 use transport::rdma::{UdOptions, UdRx, UdTx};
 use transport::{LaneRx, LaneTx};
 
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// What an arbiter with one lane behind it made of the stream. Every sequence number is delivered or named, in order.
-#[derive(Default)]
-struct Account {
-    next: u64,
-    delivered: u64,
-    gaps: Vec<(u64, u64)>,
-    ended: bool,
-}
-
-impl Delivery for Account {
-    fn on_lines(&mut self, first: Stamp, lines: &[Line], _: LanePath, _: Option<Nanos>) {
-        assert_eq!(first, stamp(self.next), "out of order");
-        for (i, line) in lines.iter().enumerate() {
-            let at = first.plus(i as u64);
-            assert_eq!(*line, line_of(at), "content of {at}");
-        }
-        self.next += lines.len() as u64;
-        self.delivered += lines.len() as u64;
-    }
-
-    fn on_gap(&mut self, gap: Gap) {
-        assert_eq!(gap.first, stamp(self.next), "out of order");
-        self.gaps.push((self.next, gap.count));
-        self.next += gap.count;
-    }
-
-    fn on_joined(&mut self, at: Stamp) {
-        assert_eq!(at, stamp(1));
-        self.next = 1;
-    }
-
-    fn on_epoch(&mut self, from: Epoch, to: Epoch) {
-        panic!("epoch {from:?} to {to:?}");
-    }
-
-    fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
-    fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
-
-    fn on_end(&mut self, at: Stamp) {
-        assert_eq!(at, stamp(self.next));
-        self.ended = true;
-    }
-}
 
 /// A lane, the arbiter behind it, and what came of it.
 struct Subscriber<R> {

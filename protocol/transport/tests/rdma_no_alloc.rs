@@ -2,10 +2,9 @@
 //!
 //! A program of its own, because the allocator is counted for the whole process: one test, one thread.
 
+mod counting;
 mod rdma_support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,31 +13,6 @@ use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use rdma_support::*;
 use transport::rdma::{DropReason, Fabric, RcOffer, RcOptions, RcRxKeeper, RcToken, RcTxEvent, RcTxKeeper, UdRx, UdTx};
 use transport::{LaneRx, LaneTx};
-
-thread_local! {
-    /// Allocations of this thread, so that the test harness's own threads do not count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting.
-struct Counting;
-
-// SAFETY: everything is passed on unchanged to the system's allocator; counting touches a thread-local number that needs
-// no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[derive(Default)]
 struct Count {
@@ -74,12 +48,13 @@ fn the_loops_allocate_nothing() {
     });
     let (mut seen_rc, mut seen_ud) = (Count::default(), Count::default());
     let (connected, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-    assert!(ALLOCATIONS.get() > 0, "the allocator does not count");
+    counting::check();
     let allocations = std::thread::scope(|scope| {
         // The keepers allocate as they like, in a thread of their own. One more subscriber comes and goes, again and again:
         // that allocates nothing in the hot halves either.
         let keepers = scope.spawn(|| turn_keepers(keeper, there, &offer, token, (&connected, &stop)));
-        let (before, start) = (ALLOCATIONS.get(), Instant::now());
+        let start = Instant::now();
+        counting::start();
         for turn in 0.. {
             if (turn >= 2000 && connected.load(Ordering::Relaxed) >= 4) || start.elapsed() > LIMIT {
                 break;
@@ -102,7 +77,7 @@ fn the_loops_allocate_nothing() {
                 rc.reap();
             }
         }
-        let allocations = ALLOCATIONS.get() - before;
+        let allocations = counting::stop();
         stop.store(true, Ordering::Relaxed);
         // Whoever ends a connection waits for the hot half to hand it back.
         while !keepers.is_finished() {

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 mod rdma_support;
+#[path = "rdma_support/reactions.rs"]
+mod reactions;
 
 use protocol::line::Stamp;
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
@@ -134,32 +136,7 @@ macro_rules! statuses {
     };
 }
 
-statuses! {
-    success: Success, Reclaim;
-    local_length: LocalLength, OwnFault;
-    local_operation: LocalOperation, OwnFault;
-    local_eec: LocalEec, OwnFault;
-    local_protection: LocalProtection, OwnFault;
-    flushed: Flushed, Ignore;
-    window_bind: WindowBind, OwnFault;
-    bad_response: BadResponse, DropPeer;
-    local_access: LocalAccess, OwnFault;
-    remote_invalid_request: RemoteInvalidRequest, RefusePeer;
-    remote_access: RemoteAccess, RefusePeer;
-    remote_operation: RemoteOperation, DropPeer;
-    retry_exceeded: RetryExceeded, DropPeer;
-    rnr_retry_exceeded: RnrRetryExceeded, DropPeer;
-    local_rdd: LocalRdd, OwnFault;
-    remote_invalid_read: RemoteInvalidRead, RefusePeer;
-    remote_aborted: RemoteAborted, DropPeer;
-    invalid_eecn: InvalidEecn, OwnFault;
-    invalid_eec_state: InvalidEecState, OwnFault;
-    fatal: Fatal, Rebuild;
-    response_timeout: ResponseTimeout, DropPeer;
-    general: General, Rebuild;
-    tag_matching: TagMatching, OwnFault;
-    tag_matching_incomplete: TagMatchingIncomplete, OwnFault;
-}
+reactions::every_status!(statuses);
 
 #[test]
 fn a_status_that_nobody_knows_is_told_by_its_number() {
@@ -335,28 +312,7 @@ macro_rules! events {
     };
 }
 
-events! {
-    completion_queue_error: CompletionQueueError, RebuildCompletionQueue;
-    queue_pair_fatal: QueuePairFatal, RebuildQueuePair;
-    queue_pair_request: QueuePairRequest, DropPeer;
-    queue_pair_access: QueuePairAccess, DropPeer;
-    established: Established, Count;
-    send_queue_drained: SendQueueDrained, Count;
-    path_migrated: PathMigrated, Count;
-    path_migration_failed: PathMigrationFailed, RebuildQueuePair;
-    device_fatal: DeviceFatal, ReopenDevice;
-    port_active: PortActive, RefreshPort;
-    port_error: PortError, PortDown;
-    lid_change: LidChange, RefreshPort;
-    pkey_change: PkeyChange, RefreshPort;
-    subnet_manager_change: SubnetManagerChange, RefreshPort;
-    shared_receive_error: SharedReceiveError, Count;
-    shared_receive_limit: SharedReceiveLimit, Count;
-    last_receive: LastReceive, Count;
-    client_reregister: ClientReregister, RefreshPort;
-    gid_change: GidChange, CheckAddress;
-    work_queue_fatal: WorkQueueFatal, Count;
-}
+reactions::every_event!(events);
 
 #[test]
 fn a_device_that_cannot_be_opened_again_is_said_with_the_reason_and_mended_when_it_can() {

@@ -2,8 +2,8 @@
 //!
 //! The allocator is counted for each thread by itself.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::time::{Duration, Instant};
 
@@ -15,31 +15,6 @@ use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::fault::{Fault, FaultInjector, FaultPlan};
 use transport::reply::{ReplyError, ReplyLane, ReplyPort, ReplyRx, ReplyTx};
-
-thread_local! {
-    /// Allocations of this thread, so that the test harness's own threads do not count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting.
-struct Counting;
-
-// SAFETY: everything is passed on unchanged to the system's allocator; counting touches a thread-local number that needs
-// no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const IDS: (ChannelId, Lane) = (ChannelId::new(3), Lane::new(1));
 const CONNECTION: Connection = Connection(9);
@@ -116,15 +91,15 @@ fn a_request_arrives_and_its_answer_finds_the_way_back_without_allocating() {
     assert_eq!(got, request);
     assert_eq!(tx.room().len(), 22);
     let mut seen = InOrder::default();
-    let before = ALLOCATIONS.get();
-    assert!(before > 0, "the allocator does not count");
+    counting::check();
+    counting::start();
     for packet in 0..200 {
         rx.request(&request, Nanos(1));
         heard(&mut tx);
         send(&mut tx, from, 1 + packet * 22, 22);
         receive(&mut rx, &mut seen, (packet + 1) * 22);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 200 turns");
+    assert_eq!(counting::stop(), 0, "allocations in 200 turns");
     assert_eq!((seen.holes, rx.counters().packets, rx.requests_refused()), (0, 200, 0));
     assert_eq!((tx.counters().lines, tx.counters().packets_dropped), (4400, 0));
 }

@@ -2,8 +2,7 @@
 //!
 //! A program of its own, because the allocator is counted for the whole process.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
 
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
@@ -12,31 +11,6 @@ use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::ring::{RingWriter, StartAt};
 use transport::shm::{RingOptions, RxOptions, ShmRx};
-
-thread_local! {
-    /// Allocations of this thread, so that the test harness's own threads do not count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting.
-struct Counting;
-
-// SAFETY: everything is passed on unchanged to the system's allocator; counting touches a thread-local number that needs
-// no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[derive(Default)]
 struct Count {
@@ -75,7 +49,8 @@ fn writing_and_reading_a_named_ring_allocates_nothing() {
     let record = Record::new(Kind::ADD, InstrumentId(1));
     let (mut near, mut far) = (Count::default(), Count::default());
 
-    let before = ALLOCATIONS.get();
+    counting::check();
+    counting::start();
     for turn in 0..20_000_u64 {
         let now = Nanos(1 + turn * 1_000);
         for _ in 0..turn % 40 {
@@ -93,9 +68,8 @@ fn writing_and_reading_a_named_ring_allocates_nothing() {
             local.poll(now, 64, &mut far);
         }
     }
-    let allocated = ALLOCATIONS.get() - before;
+    let allocated = counting::stop();
     assert_eq!(allocated, 0, "allocations while lines were moving");
     assert!(near.lines > 300_000 && near.positions > 1_000 && near.lost == 0, "{} lines", near.lines);
     assert!(far.lost > 0 && far.lines > 0, "{} lines, {} lost", far.lines, far.lost);
-    assert!(ALLOCATIONS.get() > 0, "the counter does not count");
 }

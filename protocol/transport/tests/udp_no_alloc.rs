@@ -2,8 +2,8 @@
 //!
 //! A program of its own, because the allocator is counted for the whole process: one test, one thread.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::net::Ipv4Addr;
 
 use protocol::line::{Epoch, Line, Stamp};
@@ -14,31 +14,6 @@ use transport::fault::{FaultInjector, FaultPlan};
 use transport::ring::RingWriter;
 use transport::udp::{Interface, UdpOptions, UdpRx, UdpTx};
 use transport::{LaneRx, LaneTx};
-
-thread_local! {
-    /// Allocations of this thread, so that the test harness's own threads do not count.
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// The system's allocator, counting.
-struct Counting;
-
-// SAFETY: everything is passed on unchanged to the system's allocator; counting touches a thread-local number that needs
-// no allocation and no destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's duties are those of System.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 #[derive(Default)]
 struct Count {
@@ -77,8 +52,8 @@ fn the_loops_allocate_nothing() {
     let mut faulty = FaultInjector::new(UdpRx::open(&options, channel).expect("receiver"), plan);
     let (mut seen, mut seen_faulty) = (Count::default(), Count::default());
 
-    assert!(ALLOCATIONS.get() > 0, "the allocator does not count");
-    let before = ALLOCATIONS.get();
+    counting::check();
+    counting::start();
     for turn in 0..2000 {
         let now = Nanos(turn * 10_000);
         for _ in 0..1 + turn % 40 {
@@ -91,7 +66,7 @@ fn the_loops_allocate_nothing() {
         plain.poll(now, 1 << 20, &mut seen);
         faulty.poll(now, 1 << 20, &mut seen_faulty);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0, "allocations in 2000 turns");
+    assert_eq!(counting::stop(), 0, "allocations in 2000 turns");
     assert!(seen.lines > 10_000 && seen.positions > 1000, "{} lines, {} positions", seen.lines, seen.positions);
     assert!(seen_faulty.lines > 10_000 && faulty.counts().dropped > 10, "{:?}", faulty.counts());
 }

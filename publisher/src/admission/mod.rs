@@ -168,8 +168,8 @@ impl<R: Rings> Admission<R> {
     }
 
     /// What connects subscribers' rings.
-    pub fn rings(&self) -> &R {
-        &self.rings
+    pub fn rings_mut(&mut self) -> &mut R {
+        &mut self.rings
     }
 
     /// What was counted so far.

@@ -25,6 +25,11 @@ pub trait Rings {
     /// The next connection that could not be made or is over, and why.
     fn next_dropped(&mut self) -> Option<(Ticket, String)>;
 
+    /// What happened, in words for the publisher's log: the oldest that was not read yet.
+    fn next_message(&mut self) -> Option<String> {
+        None
+    }
+
     /// One turn; returns how much was done.
     fn do_work(&mut self, now: Nanos) -> usize;
 }

@@ -171,7 +171,8 @@ pub struct RdmaRx {
     ud: Option<UdRx>,
     rc: Option<RcRx>,
     news: Receiver<RdmaNews>,
-    tender: Tender,
+    /// For its end: it goes with this value.
+    _tender: Tender,
 }
 
 impl RdmaRx {
@@ -188,11 +189,6 @@ impl RdmaRx {
     /// The lane of writes, if there is one.
     pub fn rc(&self) -> Option<&RcRx> {
         self.rc.as_ref()
-    }
-
-    /// Whether the tender still runs: it ends only with this value.
-    pub fn is_tended(&self) -> bool {
-        self.tender.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 }
 

@@ -165,7 +165,7 @@ pub(crate) fn open(
         }
     });
     let thread = Some(thread.map_err(RdmaConnectError::Thread)?);
-    Ok((RdmaRx { ud: ud_rx, rc: rc_rx, news: heard, tender: Tender { over, thread } }, channel, paths))
+    Ok((RdmaRx { ud: ud_rx, rc: rc_rx, news: heard, _tender: Tender { over, thread } }, channel, paths))
 }
 
 fn open_ud(options: &RdmaOptions, info: &UdInfo, channel: ChannelId) -> Result<(UdRx, UdRxKeeper), RdmaConnectError> {

@@ -21,6 +21,7 @@ pub(crate) struct Account {
     pub(crate) next: u64,
     pub(crate) delivered: u64,
     pub(crate) gaps: Vec<(u64, u64)>,
+    pub(crate) ended: bool,
 }
 
 impl Account {
@@ -59,6 +60,7 @@ impl Delivery for Account {
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));
+        self.ended = true;
     }
 }
 
@@ -166,44 +168,6 @@ impl Pair {
         self.turn_until(limit, "end", |pair| pair.account.next > head);
         assert_eq!(self.account.delivered + self.account.lost() + 1, self.account.next);
         assert_eq!(self.rx.counters().refused_total(), 0);
-    }
-}
-
-pub(crate) fn run(program: &str, arguments: &str) {
-    let status = Command::new(program).args(arguments.split_whitespace()).status();
-    assert!(status.expect("the program is there").success(), "{program} {arguments}");
-}
-
-/// The far end of the wire, which a test takes away; whatever a test does, it is back in the end.
-pub(crate) struct FarEnd;
-
-impl FarEnd {
-    pub(crate) fn down() -> FarEnd {
-        run("ip", "link set w1 down");
-        FarEnd
-    }
-
-    pub(crate) fn without_address() -> FarEnd {
-        run("ip", "addr del 10.99.0.2/24 dev w1");
-        FarEnd
-    }
-
-    /// What the network's configuration does when the link is up: addresses, routes, and the neighbour, who is asked for in
-    /// vain on this wire.
-    pub(crate) fn up(self) {
-        drop(self);
-    }
-}
-
-impl Drop for FarEnd {
-    fn drop(&mut self) {
-        run("ip", "link set w1 up");
-        run("ip", "addr replace 10.99.0.2/24 dev w1");
-        for route in ["10.99.0.1/32", "239.0.0.0/8"] {
-            run("ip", &format!("route replace {route} dev w1 src 10.99.0.2 table 101"));
-        }
-        let mac = std::fs::read_to_string("/sys/class/net/w0/address").expect("the near end's address");
-        run("ip", &format!("neigh replace 10.99.0.1 lladdr {} dev w1 nud permanent", mac.trim()));
     }
 }
 
