@@ -179,7 +179,7 @@ impl RdmaPorts {
             };
         }
         if !cfg!(feature = "rdma") {
-            return Err(format!("this build has no RDMA; {}", publisher::HOW_TO_BUILD_RDMA).into());
+            return Err(transport::NO_RDMA.into());
         }
         let Some(address) = self.address else {
             return Err("give the IPv4 address of an RDMA port with --address; `publisher devices` lists them".into());

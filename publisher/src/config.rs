@@ -481,7 +481,7 @@ impl Config {
         }
         if let Some(rdma) = &self.rdma {
             if !cfg!(feature = "rdma") {
-                return bad("rdma", format!("this build has no RDMA; {}", crate::HOW_TO_BUILD_RDMA));
+                return bad("rdma", transport::NO_RDMA.into());
             }
             match rdma.group {
                 Some(group) if !group.is_multicast() => {

@@ -6,10 +6,7 @@
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
     /// This build knows no RDMA.
-    #[error(
-        "this build has no RDMA, so it cannot see devices: build it with `cargo build --release -p publisher --features \
-         rdma`; on Debian that needs `apt-get install libibverbs-dev librdmacm-dev cmake pkg-config clang libclang-dev`"
-    )]
+    #[error("{}", transport::NO_RDMA)]
     NotBuilt,
     /// There is no device.
     #[error(

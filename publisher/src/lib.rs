@@ -42,9 +42,5 @@ pub mod recovery;
 pub mod turns;
 pub mod venue;
 
-/// What to say to whoever asks for RDMA and has a build without it.
-pub const HOW_TO_BUILD_RDMA: &str =
-    "build it with `cargo build --release --workspace --features rdma` (the README says what that needs)";
-
 pub use pipeline::Pipeline;
 pub use publisher::Publisher;

@@ -102,10 +102,7 @@ pub enum PingError {
     #[error("{0}")]
     Asked(String),
     /// This build cannot do it.
-    #[error(
-        "--transport {} needs RDMA, and this build has none: build it with `cargo build --release -p feeds-replay \
-         --features rdma` (README.md says what that needs)", .0.name()
-    )]
+    #[error("--transport {}: {}", .0.name(), transport::NO_RDMA)]
     NotBuilt(PingTransport),
     /// One end could not be set up.
     #[error("cannot set up {what}: {why}")]

@@ -373,7 +373,7 @@ fn subscribe_over<R: LaneRx>(
 
 #[cfg(not(feature = "rdma"))]
 fn no_rdma() -> Failure {
-    format!("this build has no RDMA; {}", publisher::HOW_TO_BUILD_RDMA).into()
+    transport::NO_RDMA.into()
 }
 
 fn off_core_since(before: Option<u64>) -> u64 {

@@ -17,6 +17,10 @@ pub mod shm;
 mod slots;
 pub mod udp;
 
+/// What to say to whoever asks for RDMA and has a build without it.
+pub const NO_RDMA: &str = "this build has no RDMA: build it with `cargo build --release --workspace --features rdma`; on Debian that \
+                           needs `apt-get install libibverbs-dev librdmacm-dev cmake pkg-config clang libclang-dev`";
+
 pub use lane::{LaneRx, LaneTx};
 pub use memory::{Pages, RingMemory, SharedWord};
 pub use ring::RingWriter;

@@ -303,7 +303,9 @@ fn what_is_posted_to_a_queue_pair_in_error_comes_back_flushed() {
 /// 30 ms and more of real time; where this thread was held up for so long, it is tried again.
 fn before_the_card_gives_up(what: impl Fn(&mut Publisher, &mut RingWriter, RcTicket) -> Option<DropReason>) {
     if fabric() == Fabric::Iwarp {
-        println!("on iWARP a write has ended when TCP has taken it: one silent subscriber fills its buffers first");
+        println!(
+            "not on this fabric: a write has ended when TCP has taken it, and a silent subscriber fills its buffers first"
+        );
         return;
     }
     for attempt in 0..10 {
