@@ -164,3 +164,31 @@ fn a_snapshot_with_a_line_missing_changed_or_twice_is_no_snapshot() {
     }
     assert!(Snapshot::from_records(&[]).is_none() && Snapshot::from_records(&whole[..1]).is_none());
 }
+
+#[test]
+fn an_instrument_that_the_server_has_and_the_reader_has_not_is_not_taken_for_empty() {
+    let lines = random_lines(1, 600, Start::Strict);
+    let mut source = SnapshotSource::new(BOOKS, Start::Strict);
+    source.on_joined(stamp(1));
+    for (stamp, record) in between(&lines, 1, lines.len() + 1) {
+        source.apply(stamp, record);
+    }
+    assert_eq!(source.books().highest(), InstrumentId(5));
+    let mut books = Books::new(BOOKS, Start::Strict);
+    books.on_join_late();
+    let records = snapshots(&source).remove(0);
+    let channel = Snapshot::from_records(&records).expect("whole");
+    assert!(channel.is_of_channel());
+    books.restore(&channel, between(&lines, lines.len() + 1, lines.len() + 1)).expect("nothing came since");
+    // The first line of an instrument that nobody had heard of, and its count: the channel's lines and itself.
+    let mut record = Record::new(protocol::record::Kind::STATUS, InstrumentId(9));
+    record.flags = protocol::record::Flags::LAST;
+    record.instrument_seq.set(channel.begin.instrument_seq + 1);
+    books.apply(stamp(lines.len() + 1), &record);
+    for instrument in (1..=5).map(InstrumentId) {
+        assert_eq!(books.state(instrument), BookState::Unknown, "{instrument:?} is known to the server alone");
+    }
+    for instrument in (6..=9).map(InstrumentId) {
+        assert!(books.state(instrument).is_readable(), "{instrument:?} has begun after the snapshot, if at all");
+    }
+}
