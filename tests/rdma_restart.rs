@@ -6,12 +6,13 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::{Running, generated_day, unique};
-use bookcast_tests::wire::{HERE, THERE};
+use bookcast_tests::wire::{FarEnd, HERE, THERE};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
 use publisher::admission::Rings;
@@ -139,6 +140,32 @@ fn a_publisher_that_is_started_again_with_another_group_is_found_there() {
     second.signal("TERM");
     let output = second.finish(PATIENCE);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+/// Datagrams above a port's MTU are lost without a word: a port that is up again with too small a one is none that is back.
+#[test]
+fn a_port_that_comes_back_with_too_small_an_mtu_is_named_with_the_remedy() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let name = unique("mtu");
+    let (publishing, control) = publish(folder.path(), &name, "239.255.9.4", "127.0.0.1:0", 3_000);
+    let mut one = [Listening::start(control, &name, "ud")];
+    until("the first lines", &mut one, |it| it.notes.lines > 500);
+    let far_end = FarEnd::down();
+    let said = |it: &Listening, what: &str| it.news.iter().any(|news| news.to_string().contains(what));
+    until("word of it", &mut one, |it| said(it, "the port is down"));
+    let mtu = |bytes: &str| {
+        let done = Command::new("ip").args(["link", "set", "w1", "mtu", bytes]).status();
+        assert!(done.is_ok_and(|status| status.success()), "ip link set w1 mtu {bytes}");
+    };
+    mtu("1500");
+    far_end.up();
+    until("the reason", &mut one, |it| said(it, "raise the MTU"));
+    let (held, back) = (one[0].notes.lines, said(&one[0], "datagrams can come again"));
+    mtu("4200");
+    until("more lines", &mut one, |it| it.notes.lines > held + 500);
+    assert!(!back && said(&one[0], "datagrams can come again"), "{:?}", one[0].news);
+    publishing.signal("TERM");
+    assert!(publishing.finish(PATIENCE).status.success());
 }
 
 /// Stands between subscribers and a control channel. Connections before number `silent` are held open and forwarded no more.

@@ -141,6 +141,9 @@ impl<S: FeedSource, V: Venue, L: LaneTx> Publisher<S, V, L> {
             self.last_sent = now;
             // The lines are on their way; now the publisher's own books, and a digest if one is due.
             self.settle(now)?;
+        } else if self.lanes.flush(&self.ring, now) > 0 {
+            // What a lane's queue had no room for does not wait for the next message or sign of life.
+            self.last_sent = now;
         }
         if now >= self.next_heartbeat {
             self.heartbeat(now);

@@ -37,7 +37,7 @@ finish() {
 guests() {
   cat <<'LIST'
 none 60 rdma_devices
-wire 330 *
+wire 480 *
 siw 200 rdma_devices rdma_ping rdma_fanout rdma_rc rdma_rc_ends rdma_conformance rdma_no_alloc rdma_iwarp rdma_iwarp_day
 LIST
 }

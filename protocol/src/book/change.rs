@@ -1,5 +1,6 @@
 //! What each kind of record does to a book.
 
+use super::index::Key;
 use super::store::{Order, ladder_index};
 use super::{Books, FedBy, Inconsistency, StateReason};
 use crate::record::{Flags, InstrumentId, Kind, Record, UNDEFINED_PRICE, modify, status};
@@ -76,7 +77,8 @@ impl Books {
     fn add(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
         let Some(ladder) = self.feed(instrument, FedBy::Orders, record) else { return };
         let order_id = record.order_id.get();
-        if let Some(id) = self.store.find(instrument, order_id) {
+        let key = Key::new(instrument, order_id);
+        if let Some(id) = self.store.find_key(&key) {
             self.store.remove(&mut self.books[instrument.index()].sides, id);
             self.inconsistent(instrument, Inconsistency::DuplicateOrder);
         }
@@ -87,7 +89,7 @@ impl Books {
             size: record.size.get(),
             priority: sequence,
         };
-        self.store.add(&mut self.books[instrument.index()].sides, instrument, ladder, &order);
+        self.store.add(&mut self.books[instrument.index()].sides, &key, ladder, &order);
     }
 
     fn modify(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {

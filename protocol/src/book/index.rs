@@ -64,7 +64,7 @@ pub(super) struct OrderIndex {
 /// A key, as the index sees it.
 #[derive(Clone, Copy)]
 pub(super) struct Key {
-    instrument: u32,
+    pub(super) instrument: u32,
     order_id: u64,
     tag: u32,
     /// Chooses the second row of its way.

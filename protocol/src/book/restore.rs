@@ -8,7 +8,7 @@ use crate::record::{InstrumentId, Kind, Record};
 use crate::recovery::snapshot::order_of;
 use crate::recovery::{Snapshot, SnapshotForm};
 
-use super::index::NIL;
+use super::index::{Key, NIL};
 
 /// Why a snapshot was not applied. The book is as it was, but for [`NotRestored::Contents`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -138,7 +138,8 @@ impl Books {
                     // One on no side is of no book: the digests will not agree.
                     let Some(ladder) = ladder_index(side) else { continue };
                     let order = Order { order_id, side, price, size, priority };
-                    self.store.add(&mut self.books[instrument.index()].sides, instrument, ladder, &order);
+                    let key = Key::new(instrument, order_id);
+                    self.store.add(&mut self.books[instrument.index()].sides, &key, ladder, &order);
                 }
                 Kind::LEVEL_SET => self.level_set(instrument, record),
                 Kind::STATUS => self.change_by_kind(instrument, record, 0),

@@ -166,9 +166,15 @@ impl Store {
         &self.slots[slot as usize]
     }
 
-    /// Puts a new order into its queue. Its id must not be in the book.
+    /// The slot of an order that should not be there.
     #[inline]
-    pub(super) fn add(&mut self, sides: &mut Sides, instrument: InstrumentId, ladder: usize, order: &Order) {
+    pub(super) fn find_key(&self, key: &Key) -> Option<u32> {
+        self.index.get(key, &self.slots)
+    }
+
+    /// Puts a new order into its queue. Its id, which `key` is of too, must not be in the book.
+    #[inline]
+    pub(super) fn add(&mut self, sides: &mut Sides, key: &Key, ladder: usize, order: &Order) {
         let id = if self.free == NIL {
             self.slots_grown += 1;
             self.slots.push(UNUSED);
@@ -179,8 +185,8 @@ impl Store {
             id
         };
         let slot = &mut self.slots[id as usize];
-        (slot.order_id, slot.instrument) = (order.order_id, instrument.0);
-        self.index.insert(&Key::new(instrument, order.order_id), id, &mut self.slots);
+        (slot.order_id, slot.instrument) = (order.order_id, key.instrument);
+        self.index.insert(key, id, &mut self.slots);
         self.enqueue(sides, id, ladder, order);
         sides.resting += 1;
     }

@@ -6,7 +6,8 @@ use crate::time::Nanos;
 
 /// How long a peer has to show who it is, ns: 2 s.
 pub const HELLO_PATIENCE_NS: u64 = 2_000_000_000;
-/// How long an identified peer may say nothing, ns: ten minutes. A subscriber asks when it starts; nothing keeps it here.
+/// How long an identified peer may say nothing, ns: ten minutes. One that only asks when it starts has no reason to stay;
+/// one that stays, to be told of changes, checks every now and then that the server is there.
 pub const IDLE_PATIENCE_NS: u64 = 600_000_000_000;
 /// The most bytes that wait for a peer that does not read them.
 pub const MAX_OUTPUT_LEN: usize = 256 << 10;

@@ -13,7 +13,7 @@ use protocol::time::Nanos;
 use transport::clock::Clock;
 use transport::rdma::{
     Fabric, Gid, LocalPort, RcOffer, RcRx, RcRxEvent, RcRxKeeper, RcRxOptions, RcToken, UdEvent, UdOptions, UdRx,
-    UdRxKeeper, UdSource,
+    UdRxKeeper, UdSource, lines_per_packet,
 };
 
 use super::{RdmaConnectError, RdmaNews, RdmaOptions, RdmaRx, Tender};
@@ -172,6 +172,7 @@ fn open_ud(options: &RdmaOptions, info: &UdInfo, channel: ChannelId) -> Result<(
     let ud = UdOptions {
         device: options.device.clone(),
         receive_depth: options.receive_depth,
+        max_lines: longest(info),
         ..UdOptions::new(options.address, info.group, info.qkey)
     };
     Ok(UdRx::open(&ud, channel)?)
@@ -198,6 +199,11 @@ fn too_long(info: &UdInfo, local: &LocalPort) -> Option<String> {
     let is_too_long = info.mtu as usize > mtu;
     is_too_long
         .then(|| format!("its datagrams have up to {} bytes, and the MTU of {device} is {mtu}: raise it", info.mtu))
+}
+
+/// Lines in the longest datagrams that the publisher sends: a port that does not carry them, now or later, is refused.
+fn longest(info: &UdInfo) -> Option<usize> {
+    Some(lines_per_packet(info.mtu as usize))
 }
 
 fn source(info: &UdInfo) -> UdSource {
@@ -350,13 +356,10 @@ impl State {
         let Some(keeper) = &mut self.ud else { return };
         let before = self.heard.replace(info);
         keeper.expect(vec![source(&info)]);
-        keeper.regroup(info.group, info.qkey, now);
-        let too_long = too_long(&info, keeper.local());
+        // Where its datagrams are too long for the port now, the keeper says so, each second, and how to mend it.
+        keeper.regroup(info.group, info.qkey, longest(&info), now);
         if before.is_some_and(|before| (before.group, before.qkey) != (info.group, info.qkey)) {
             let why = format!("the publisher sends to another group now, {}, which is being joined", info.group);
-            self.say(RdmaNews::DatagramsOut { why });
-        }
-        if let Some(why) = too_long {
             self.say(RdmaNews::DatagramsOut { why });
         }
     }

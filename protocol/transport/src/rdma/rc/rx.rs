@@ -113,8 +113,6 @@ mod tests {
     use crate::memory::{Mapping, PAGE_LEN, RingMemory};
     use crate::rdma::mailbox::mailbox;
     use crate::ring::{RingShape, StartAt};
-    use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     const LINES: usize = 16;
     const HEDGE_NS: u64 = 1_000;

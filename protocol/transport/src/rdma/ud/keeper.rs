@@ -282,10 +282,12 @@ impl<S: Side> Core<S> {
         self.stop(now);
     }
 
-    pub(super) fn regroup(&mut self, group: Ipv4Addr, qkey: u32, now: Nanos) {
+    pub(super) fn regroup(&mut self, group: Ipv4Addr, qkey: u32, max_lines: Option<usize>, now: Nanos) {
         assert!(self.target == Target::Group, "a lane to {:?}", self.target);
-        if (self.options.group, self.options.qkey) != (group, qkey) {
-            (self.options.group, self.options.qkey) = (group, qkey);
+        let before = self.options.clone();
+        let options = UdOptions { group, qkey, max_lines, ..before.clone() };
+        if options != before {
+            self.options = options;
             self.stop(now);
         }
     }

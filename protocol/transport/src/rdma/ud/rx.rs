@@ -406,13 +406,13 @@ impl UdRxKeeper {
         self.send_sources();
     }
 
-    /// Receives from another group, or with another key, from now on: the publisher is another one. The lane is built anew
-    /// for that, unless it has both already. For a lane of a group ([`UdRx::open`]).
+    /// Receives from another group, with another key, or packets of up to so many lines from now on: the publisher is another
+    /// one. The lane is built anew for that, unless it is as wanted already. For a lane of a group ([`UdRx::open`]).
     ///
     /// # Panics
     /// If the lane has no group.
-    pub fn regroup(&mut self, group: Ipv4Addr, qkey: u32, now: Nanos) {
-        self.core.regroup(group, qkey, now);
+    pub fn regroup(&mut self, group: Ipv4Addr, qkey: u32, max_lines: Option<usize>, now: Nanos) {
+        self.core.regroup(group, qkey, max_lines, now);
     }
 
     /// Drops and counts datagrams of these senders: the own ones, which the network brings back.
