@@ -156,7 +156,7 @@ pub fn heal_one_packet(trials: u64, clock: Clock) -> Result<Times, Failure> {
     let mut sequencer = Sequencer::new(EPOCH, 16);
     let mut record = Record::new(Kind::TRADE, InstrumentId(1));
     record.flags = Flags::LAST;
-    let mut times = Histogram::<u64>::new(3)?;
+    let mut times = Histogram::new_with_bounds(1, PATIENCE_NS as u64, 3)?;
     for trial in 0..trials {
         let mut missed_since = clock.now();
         for _ in 0..3 {
@@ -175,6 +175,10 @@ pub fn heal_one_packet(trials: u64, clock: Clock) -> Result<Times, Failure> {
             }
         }
         times.saturating_record(clock.now().since(missed_since).max(0) as u64);
+    }
+    let (dropped, recovered) = (subscriber.rx().counts().dropped, subscriber.counts().recovered);
+    if (dropped, recovered) != (trials, trials) {
+        return Err(format!("{dropped} of {trials} packets were lost and {recovered} had again").into());
     }
     Ok(Times::of(&times))
 }
