@@ -2,13 +2,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::unique;
-use protocol::control::{ChannelInfo, OneTimeToken, RcInfo, RdmaInfo, RingOffer};
+use protocol::control::{
+    ChannelInfo, ClientSession, OneTimeToken, RcInfo, RdmaInfo, Reply, Request, RingOffer, ServerSession,
+};
 use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
@@ -31,6 +34,8 @@ struct Told {
     to_drop: Vec<(Ticket, String)>,
     info: Option<RdmaInfo>,
     full: bool,
+    /// When each connection was asked for.
+    connected_at: Vec<Nanos>,
 }
 
 #[derive(Clone, Default)]
@@ -46,12 +51,13 @@ impl Rings for Card {
     fn info(&self) -> Option<RdmaInfo> {
         self.told(|told| told.info)
     }
-    fn connect(&mut self, offer: &RingOffer, _: Nanos) -> Result<(Ticket, OneTimeToken), String> {
+    fn connect(&mut self, offer: &RingOffer, now: Nanos) -> Result<(Ticket, OneTimeToken), String> {
         self.told(|told| {
             if told.full {
                 return Err("there are 2 subscribers, as many as this publisher takes".into());
             }
             told.connects.push(*offer);
+            told.connected_at.push(now);
             let number = told.connects.len() as u64;
             Ok((Ticket(number), OneTimeToken([number as u8; 16])))
         })
@@ -139,7 +145,7 @@ impl Drop for Server {
 
 fn offer(number: u8) -> RingOffer {
     let at = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, number), 4791);
-    RingOffer { at, address: u64::MAX - u64::from(number), key: u32::MAX, lines: 1 << 16 }
+    RingOffer { at, address: u64::MAX - u64::from(number), key: u32::MAX, lines: 1 << 16, from: Some(u64::MAX) }
 }
 
 fn notice(control: &mut Control) -> Notice {
@@ -171,6 +177,40 @@ fn a_ring_that_is_offered_is_connected_to_until_it_is_taken_back_or_its_session_
     drop(one);
     drop(two);
     server.disconnected(&[1, 2, 3]);
+}
+
+/// Whoever asks for rings without end is given one at a time, and the others their turn comes all the same.
+#[test]
+fn a_flood_of_offers_is_taken_one_in_twenty_milliseconds_and_the_last_one_stands() {
+    const OFFERS: u8 = 25;
+    let server = Server::start();
+    let mut flood = ClientSession::new(TOKEN, "a flood");
+    for number in 1..=OFFERS {
+        flood.ask(&Request::Connect { channel: 7, ring: offer(number) });
+    }
+    let mut stream = TcpStream::connect(server.address).expect("connects");
+    stream.write_all(flood.output()).expect("writes");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+    let (mut granted, mut buffer) = (0, [0; 4096]);
+    while granted < OFFERS {
+        match flood.poll_reply().expect("a reply") {
+            Some(Reply::Granted { token }) => {
+                granted += 1;
+                assert_eq!(token, OneTimeToken([granted; 16]));
+            }
+            Some(other) => assert!(matches!(other, Reply::Welcome { .. }), "{other:?}"),
+            None => {
+                let count = stream.read(&mut buffer).expect("answers");
+                assert!(count > 0, "closed after {granted} answers");
+                flood.on_bytes(&buffer[..count]);
+            }
+        }
+    }
+    let (times, connects) = server.card.told(|told| (told.connected_at.clone(), told.connects.clone()));
+    assert!(times.windows(2).all(|pair| pair[1].since(pair[0]) >= 20_000_000), "{times:?}");
+    assert_eq!(connects, (1..=OFFERS).map(offer).collect::<Vec<_>>());
+    let before_last: Vec<u64> = (1..u64::from(OFFERS)).collect();
+    server.disconnected(&before_last);
 }
 
 #[test]
@@ -216,4 +256,97 @@ fn what_happens_to_a_connection_is_said_to_its_session_alone_and_what_concerns_a
     drop((one, two));
     server.connect().connect_ring(7, offer(3)).expect("granted");
     server.disconnected(&[3]);
+}
+
+/// What answers in a publisher's place: Welcome, then whatever `answer` says to each request, until the other side goes.
+fn stand_in(mut answer: impl FnMut(Request) -> Vec<Reply> + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody");
+        stream.set_read_timeout(Some(PATIENCE)).expect("a time limit");
+        let mut session = ServerSession::new(Nanos(0));
+        let mut buffer = [0; 1024];
+        while let Ok(count @ 1..) = stream.read(&mut buffer) {
+            session.on_bytes(&buffer[..count], Nanos(0), 1, |token| token == TOKEN);
+            while let Some(request) = session.poll_request(Nanos(0)) {
+                answer(request).iter().for_each(|reply| session.reply(reply));
+            }
+            if stream.write_all(session.output()).is_err() {
+                return;
+            }
+            session.sent(session.output().len());
+        }
+    });
+    address
+}
+
+fn granted() -> Reply {
+    Reply::Granted { token: OneTimeToken([9; 16]) }
+}
+
+fn dropped(why: &str) -> Reply {
+    Reply::Dropped { channel: 7, why: why.into() }
+}
+
+#[test]
+fn the_end_of_a_former_ring_said_before_the_next_is_granted_is_not_taken_for_that_of_the_next() {
+    let address = stand_in(|_| vec![dropped("the former"), granted(), dropped("the next")]);
+    let mut control = Control::connect(address, TOKEN, "a test").expect("welcome");
+    control.connect_ring(7, offer(1)).expect("granted");
+    assert_eq!(notice(&mut control), Notice::Dropped { channel: 7, why: "the next".into() });
+}
+
+#[test]
+fn a_publisher_that_says_nothing_any_more_is_noticed_and_one_that_answers_is_left_alone() {
+    const SECOND: u64 = 1_000_000_000;
+    // Its third check is never answered; what else it is asked is, in order.
+    let mut checks = 0;
+    let address = stand_in(move |request| match request {
+        Request::Directory => {
+            checks += 1;
+            if checks == 4 { Vec::new() } else { vec![Reply::Directory { channels: Vec::new() }] }
+        }
+        _ => vec![granted()],
+    });
+    let mut control = Control::connect(address, TOKEN, "a test").expect("welcome");
+    control.check(Nanos(SECOND)).expect("asked");
+    assert_eq!(notice(&mut control), Notice::Changed { channels: Vec::new() });
+    control.check(Nanos(2 * SECOND - 1)).expect("not yet");
+    assert_eq!(control.next_notice().expect("open"), None);
+    // Answers to what is asked after a check are told from the check's own.
+    control.check(Nanos(2 * SECOND)).expect("asked");
+    assert!(control.directory().expect("an answer of its own").is_empty());
+    assert_eq!(notice(&mut control), Notice::Changed { channels: Vec::new() });
+    control.check(Nanos(3 * SECOND)).expect("asked");
+    assert_eq!(control.connect_ring(7, offer(1)).expect("granted"), OneTimeToken([9; 16]));
+    control.check(Nanos(8 * SECOND - 1)).expect("it has five seconds");
+    let silent = control.check(Nanos(8 * SECOND)).expect_err("silent");
+    assert!(matches!(silent, ControlError::Silent { waited_ns, .. } if waited_ns == 5 * SECOND), "{silent}");
+    assert!(silent.to_string().contains("has not answered for 5 s"), "{silent}");
+}
+
+#[test]
+fn an_answer_that_comes_byte_by_byte_has_no_more_time_than_another() {
+    const LIMIT: Duration = Duration::from_millis(300);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
+    let address = listener.local_addr().expect("an address");
+    let dribbling = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("somebody");
+        stream.write_all(&(60_u32 << 10).to_le_bytes()).expect("a header");
+        let until = Instant::now() + 20 * LIMIT;
+        while Instant::now() < until && stream.write_all(b" ").is_ok() {
+            std::thread::sleep(LIMIT / 10);
+        }
+    });
+    let start = Instant::now();
+    let error = Control::connect_within(LIMIT, address, TOKEN, "a test").expect_err("no answer");
+    println!("given up after {:?}, of {LIMIT:?}: {error}", start.elapsed());
+    assert!(
+        matches!(&error, ControlError::Io { source, .. }
+        if matches!(source.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)),
+        "{error:?}"
+    );
+    assert!(start.elapsed() < 10 * LIMIT);
+    dribbling.join().expect("ends when nobody listens");
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use benches::day::{Day, DayOptions};
-use benches::flow::run_pipeline;
+use benches::flow::{day_in_memory, run_pipeline};
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use protocol::book::{Books, BooksConfig, Start};
 use protocol::channel::ChannelConfig;
@@ -69,7 +69,11 @@ fn benches(c: &mut Criterion) {
     group.bench_function("pipeline: frame to ring, books and digests included", |b| {
         b.iter_batched_ref(
             || RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 14).expect("memory for the ring"),
-            |ring| run_pipeline(&day, ChannelConfig::default(), ring, clock).expect("a sound day").lines,
+            |ring| {
+                run_pipeline(day_in_memory(&day), day.date(), ChannelConfig::default(), ring, clock)
+                    .expect("a sound day")
+                    .lines
+            },
             BatchSize::LargeInput,
         );
     });

@@ -1,10 +1,13 @@
-//! A generated day, whole, in memory: so that no bench measures a disk or the generator.
+//! A generated day, so that no bench measures the generator: whole, in memory, so that none measures a disk either, or in
+//! a file, for days of any length.
 
+use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use feeds_replay::generate::{GenerateError, GenerateOptions, GenerateSummary, generate};
 use publisher::date::{SessionDate, session_date};
 use publisher::feed::Message;
+use tempfile::NamedTempFile;
 
 /// Which day.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +69,40 @@ impl Day {
             offset += 2 + len;
             Some(message)
         })
+    }
+}
+
+/// A day of ITCH in a file, in BinaryFILE framing. The file goes with it.
+pub struct DayFile {
+    file: NamedTempFile,
+    date: SessionDate,
+}
+
+impl DayFile {
+    /// Writes the day to a new file in the system's folder for such (`TMPDIR`).
+    ///
+    /// # Errors
+    /// [`GenerateError`], if the options leave no room for a whole day or the file cannot be written.
+    pub fn generate(options: DayOptions) -> Result<DayFile, GenerateError> {
+        let DayOptions { seed, symbols, messages } = options;
+        let options = GenerateOptions { seed, symbols, messages, ..GenerateOptions::default() };
+        let mut file = NamedTempFile::new().map_err(|source| GenerateError::Write { bytes: 0, source })?;
+        let mut out = BufWriter::with_capacity(1 << 20, file.as_file_mut());
+        let GenerateSummary { bytes, .. } = generate(&options, &mut out)?;
+        out.flush().map_err(|source| GenerateError::Write { bytes, source })?;
+        drop(out);
+        let date = session_date(Some("none"), None, file.path()).expect("`none` is a date option");
+        Ok(DayFile { file, date })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Its date: none, so that times are times of day.
+    pub fn date(&self) -> SessionDate {
+        self.date
     }
 }
 

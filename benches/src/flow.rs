@@ -20,6 +20,9 @@ use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Record};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use publisher::Pipeline;
+use publisher::date::SessionDate;
+use publisher::feed::FeedSource;
+use publisher::input::{Input, InputError};
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 use publisher::pin::PinError;
 use publisher::pipeline::PipelineError;
@@ -29,7 +32,7 @@ use transport::ring::{RingReader, StartAt};
 use transport::shm::SetupError;
 use transport::{LaneRx, RingWriter};
 
-use crate::day::Day;
+use crate::day::{Day, DayFile};
 use crate::machine::{Cores, pin_anew, waited_ns};
 
 /// Lines in one write, shown to the reader together.
@@ -258,20 +261,33 @@ impl PipelineRun {
 /// Messages that the publisher takes in one turn: it reads the clock and flushes once in so many.
 const TURN_MESSAGES: usize = 64;
 
-/// Runs a whole day through the publisher's pipeline into a ring, on the calling thread: framing, decoding,
-/// normalising, sequencing, the publisher's own books, digests, put and flush. The day is in memory beforehand; nobody
-/// reads the ring.
+/// The messages of a day that is in memory.
+pub fn day_in_memory(day: &Day) -> BinaryFile<Cursor<&[u8]>> {
+    BinaryFile::from_reader(Cursor::new(day.bytes()), Path::new("generated"), FramingOptions::default())
+}
+
+/// The messages of a day in a file, read as a publisher reads it.
+///
+/// # Errors
+/// [`InputError`], if it cannot be opened.
+pub fn day_in_file(day: &DayFile) -> Result<BinaryFile, InputError> {
+    Ok(BinaryFile::new(Input::open(day.path())?, FramingOptions::default()))
+}
+
+/// Runs a whole day of `date` through the publisher's pipeline into a ring, on the calling thread: framing, decoding,
+/// normalising, sequencing, the publisher's own books, digests, put and flush. Nobody reads the ring.
 ///
 /// # Errors
 /// [`PipelineError`], if the day is not what its generator promises.
+#[inline(never)] // A frame of its own in every profile.
 pub fn run_pipeline(
-    day: &Day,
+    source: impl FeedSource,
+    date: SessionDate,
     config: ChannelConfig,
     ring: &mut RingWriter,
     clock: Clock,
 ) -> Result<PipelineRun, PipelineError> {
-    let source = BinaryFile::from_reader(Cursor::new(day.bytes()), Path::new("generated"), FramingOptions::default());
-    let venue = Normaliser::new(NormaliserOptions::default(), day.date());
+    let venue = Normaliser::new(NormaliserOptions::default(), date);
     let mut pipeline = Pipeline::new(source, venue, ring.epoch(), config);
     let mut lines = 0;
     let waited_before = waited_ns();
@@ -332,11 +348,21 @@ mod tests {
 
     #[test]
     fn the_pipeline_takes_every_message_of_a_day() {
-        let day = Day::generate(DayOptions { seed: 5, symbols: 5, messages: 5_000 }).expect("a short day");
+        let options = DayOptions { seed: 5, symbols: 5, messages: 5_000 };
+        let day = Day::generate(options).expect("a short day");
         let mut ring = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 12).expect("a ring");
-        let run = run_pipeline(&day, ChannelConfig::default(), &mut ring, Clock::calibrate()).expect("a sound day");
+        let clock = Clock::calibrate();
+        let run = run_pipeline(day_in_memory(&day), day.date(), ChannelConfig::default(), &mut ring, clock)
+            .expect("a sound day");
         assert_eq!(run.messages, 5_000);
         assert_eq!(ring.head().sequence().0, run.lines + 1);
         assert!(run.lines >= run.messages, "{} lines", run.lines);
+
+        let file = DayFile::generate(options).expect("a short day");
+        let mut ring = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), 1 << 12).expect("a ring");
+        let source = day_in_file(&file).expect("just written");
+        let streamed =
+            run_pipeline(source, file.date(), ChannelConfig::default(), &mut ring, clock).expect("a sound day");
+        assert_eq!((streamed.messages, streamed.lines), (run.messages, run.lines));
     }
 }

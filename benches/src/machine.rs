@@ -5,8 +5,10 @@ use std::fs;
 use std::str::FromStr;
 
 use core_affinity::CoreId;
+use hdrhistogram::Histogram;
 use publisher::pin::{self, PinError};
 use serde::Serialize;
+use transport::clock::Clock;
 
 /// Facts about this machine that stand beside every number.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -128,9 +130,41 @@ pub fn stolen_ticks() -> u64 {
     first.split_ascii_whitespace().nth(8).and_then(|ticks| ticks.parse().ok()).unwrap_or(0)
 }
 
+/// What a core does by itself: the gaps between readings of the clock by a thread that does nothing else.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Jitter {
+    /// Of a thousand gaps, one is longer, ns.
+    pub p999_ns: u64,
+    /// The longest, ns.
+    pub max_ns: u64,
+}
+
+/// Watches the calling thread's core for `watched_ns`.
+pub fn idle_jitter(clock: Clock, watched_ns: u64) -> Jitter {
+    let mut gaps = Histogram::<u64>::new(3).expect("3 digits are among those that there can be");
+    let began = clock.now();
+    let mut before = began;
+    while (before.since(began).max(0) as u64) < watched_ns || gaps.is_empty() {
+        let now = clock.now();
+        gaps.saturating_record(now.since(before).max(0) as u64);
+        before = now;
+    }
+    Jitter { p999_ns: gaps.value_at_quantile(0.999), max_ns: gaps.max() }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_core_is_watched_as_long_as_asked() {
+        let clock = Clock::calibrate();
+        let began = clock.now();
+        let jitter = idle_jitter(clock, 2_000_000);
+        assert!(clock.now().since(began) >= 2_000_000);
+        assert!(jitter.p999_ns <= jitter.max_ns && jitter.max_ns > 0, "{jitter:?}");
+        idle_jitter(clock, 0);
+    }
 
     #[test]
     fn two_different_cores_are_read_and_anything_else_is_refused() {

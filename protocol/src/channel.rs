@@ -9,6 +9,8 @@
 
 use std::collections::VecDeque;
 
+use zerocopy::little_endian::{U32, U64};
+
 use crate::book::{BookEvent, BookState, Books, BooksConfig, Start, StateChange};
 use crate::line::{Epoch, Line, Stamp};
 use crate::record::{Flags, InstrumentId, Kind, Record};
@@ -43,10 +45,19 @@ pub struct ChannelWriter {
     is_touched: Vec<bool>,
     digests_sent: u64,
     state_changes: [u64; 5],
-    /// The head of the last record pushed: digests carry its times and venue sequence.
-    last: Record,
+    /// Of the last record pushed (its head): digests carry its times and venue sequence.
+    last: Origin,
     /// Lines that went out and are not in the books yet.
     unsettled: Vec<(Stamp, Record)>,
+}
+
+/// When and from what of the venue a record was made.
+#[derive(Clone, Copy, Default)]
+struct Origin {
+    ts_event: U64,
+    ts_capture: U32,
+    venue_seq: U32,
+    own_time: Flags,
 }
 
 /// The most lines of one message that wait for its end; a longer one is taken into the books as it comes.
@@ -64,7 +75,7 @@ impl ChannelWriter {
             is_touched: vec![false; config.books.instruments + 1],
             digests_sent: 0,
             state_changes: [0; 5],
-            last: Record::new(Kind::BOOK_DIGEST, InstrumentId::CHANNEL),
+            last: Origin::default(),
             unsettled: Vec::with_capacity(UNSETTLED_LINES),
         }
     }
@@ -110,14 +121,20 @@ impl ChannelWriter {
             }
         }
         if record.kind != Kind::CONTINUATION {
-            self.last = *record;
+            self.last = Origin {
+                ts_event: record.ts_event,
+                ts_capture: record.ts_capture,
+                venue_seq: record.venue_seq,
+                own_time: Flags(record.flags.0 & Flags::OWN_TIME.0),
+            };
         }
-        let (stamp, line) = self.sequencer.seal(record, now)?;
-        out(&line);
+        let mut record = *record;
+        let stamp = self.sequencer.number(&mut record, now)?;
+        out(&Line::seal(record, stamp));
         if self.unsettled.len() == UNSETTLED_LINES {
             self.settle();
         }
-        self.unsettled.push((stamp, line.record));
+        self.unsettled.push((stamp, record));
         Ok(())
     }
 
@@ -141,6 +158,13 @@ impl ChannelWriter {
 
     #[inline]
     fn settle(&mut self) {
+        if let Some(changed) = self.books.apply_event(&self.unsettled) {
+            if changed {
+                self.touch(self.unsettled[0].1.instrument_id());
+            }
+            self.note_events();
+            return self.unsettled.clear();
+        }
         for at in 0..self.unsettled.len() {
             let (stamp, record) = self.unsettled[at];
             self.books.apply(stamp, &record);
@@ -191,7 +215,7 @@ impl ChannelWriter {
                 record.ts_event = self.last.ts_event;
                 record.ts_capture = self.last.ts_capture;
                 record.venue_seq = self.last.venue_seq;
-                record.flags = record.flags.with(Flags(self.last.flags.0 & Flags::OWN_TIME.0));
+                record.flags = record.flags.with(self.last.own_time);
                 self.digests_sent += 1;
                 let (stamp, line) = self.sequencer.seal(&record, now)?;
                 out(&line);

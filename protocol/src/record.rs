@@ -429,6 +429,7 @@ const _: () = {
 
 impl Record {
     /// A record of `kind` on `instrument` with side none, no price, and everything else zero.
+    #[inline]
     pub fn new(kind: Kind, instrument: InstrumentId) -> Record {
         Record {
             kind,

@@ -52,18 +52,28 @@ impl Sequencer {
     /// [`Exhausted`], and nothing has changed.
     #[inline]
     pub fn seal(&mut self, record: &Record, now: Nanos) -> Result<(Stamp, Line), Exhausted> {
+        let mut record = *record;
+        let stamp = self.number(&mut record, now)?;
+        Ok((stamp, Line::seal(record, stamp)))
+    }
+
+    /// The same without the seal: fills in what is the sequencer's, in place.
+    ///
+    /// # Errors
+    /// [`Exhausted`], and nothing has changed.
+    #[inline]
+    pub fn number(&mut self, record: &mut Record, now: Nanos) -> Result<Stamp, Exhausted> {
         let stamp = self.next;
         if stamp.sequence() == SequenceNumber::MAX {
             return Err(Exhausted(stamp.epoch()));
         }
         self.last_publish = self.last_publish.max(now);
-        let mut record = *record;
         if record.kind != Kind::CONTINUATION {
             record.ts_publish.set(self.last_publish.low());
         }
         record.instrument_seq.set(self.count(record.instrument_id()));
         self.next = stamp.plus(1);
-        Ok((stamp, Line::seal(record, stamp)))
+        Ok(stamp)
     }
 
     #[inline]

@@ -40,6 +40,13 @@ pub trait FeedSource {
         None
     }
 
+    /// Shows `see` the messages that come next, as far as they are at hand already, and at most `limit` of them; takes none.
+    /// A hint, for who makes ready for them: a source may show none, and the next one taken may be another.
+    #[inline]
+    fn glance(&self, limit: usize, see: &mut impl FnMut(&[u8])) {
+        let _ = (limit, see);
+    }
+
     /// What was forgiven, if something was: a truncated end that a lenient source took for the end.
     fn warning(&self) -> Option<&FeedError> {
         None

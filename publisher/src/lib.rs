@@ -44,7 +44,7 @@ pub mod venue;
 
 /// What to say to whoever asks for RDMA and has a build without it.
 pub const HOW_TO_BUILD_RDMA: &str =
-    "build it with `cargo build --release --features rdma` (the README says what that needs)";
+    "build it with `cargo build --release --workspace --features rdma` (the README says what that needs)";
 
 pub use pipeline::Pipeline;
 pub use publisher::Publisher;

@@ -162,6 +162,14 @@ impl FeedSource for OpenFeed {
         }
     }
 
+    #[inline]
+    fn glance(&self, limit: usize, see: &mut impl FnMut(&[u8])) {
+        match self {
+            OpenFeed::BinaryFile(file, _) => file.glance(limit, see),
+            OpenFeed::Mold(feed, _) => feed.glance(limit, see),
+        }
+    }
+
     fn warning(&self) -> Option<&FeedError> {
         match self {
             OpenFeed::BinaryFile(file, _) => file.warning(),

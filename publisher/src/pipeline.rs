@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line};
-use protocol::record::Record;
+use protocol::record::{InstrumentId, Record};
 use protocol::sequencer::Exhausted;
 use protocol::time::Nanos;
 
@@ -19,6 +19,9 @@ use crate::venue::Venue;
 const SCRATCH_RECORDS: usize = 128;
 /// The longest venue message that is held back without an allocation.
 const SCRATCH_BYTES: usize = 64;
+
+/// Messages whose orders are brought into the cache together.
+const WARM_MESSAGES: usize = 8;
 
 /// Why a pipeline cannot go on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -61,6 +64,8 @@ pub struct Pipeline<S, V> {
     first_ordinal: Option<u64>,
     taken: u64,
     steps: u64,
+    /// Messages still to be taken of those whose orders were brought into the cache.
+    warm: usize,
     /// The message published last is not in the books yet.
     unsettled: bool,
     last_time: Nanos,
@@ -84,6 +89,7 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
             first_ordinal: None,
             taken: 0,
             steps: 0,
+            warm: 0,
             unsettled: false,
             last_time: Nanos::ZERO,
         }
@@ -209,8 +215,31 @@ impl<S: FeedSource, V: Venue> Pipeline<S, V> {
     pub fn settle(&mut self, now: Nanos, out: &mut impl FnMut(&Line)) -> Result<(), PipelineError> {
         if std::mem::take(&mut self.unsettled) {
             self.channel.end_message(now, out)?;
+            match self.warm {
+                0 => self.warm_up(),
+                _ => self.warm -= 1,
+            }
         }
         Ok(())
+    }
+
+    /// Brings the orders of the next messages into the cache, as far as those are at hand. Nearly every change is of an order
+    /// that rested for long, and each alone would wait for memory twice, for the index and for the order; the waits of
+    /// several together overlap.
+    #[inline]
+    fn warm_up(&mut self) {
+        let mut orders = [(InstrumentId::CHANNEL, 0); WARM_MESSAGES];
+        let (mut seen, mut count) = (0, 0);
+        let venue = &self.venue;
+        self.source.glance(WARM_MESSAGES, &mut |bytes| {
+            seen += 1;
+            if let Some(order) = venue.order_of(bytes) {
+                orders[count] = order;
+                count += 1;
+            }
+        });
+        self.warm = seen;
+        self.channel.books().warm(&orders[..count]);
     }
 
     /// Messages taken so far.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use protocol::control::{OneTimeToken, RcInfo, RdmaInfo, RingOffer, UdInfo};
+use protocol::line::Stamp;
 use protocol::time::Nanos;
 use transport::RingWriter;
 use transport::rdma::{
@@ -88,7 +89,7 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
     let (ud_tx, ud) = match group {
         Some(group) => {
             let (tx, keeper) = UdTx::open(&options.ud(group), ring)?;
-            (Some(tx), Some(Datagrams { keeper, group, qkey: options.qkey, mtu: local.port.active_mtu as u32 }))
+            (Some(tx), Some(Datagrams { keeper, group, qkey: options.qkey }))
         }
         None => (None, None),
     };
@@ -109,6 +110,8 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
         next_ticket: 0,
         dropped: VecDeque::new(),
         messages,
+        mended: 0,
+        complaint: String::new(),
     };
     Ok(((ud_tx, rc_tx), door))
 }
@@ -118,7 +121,6 @@ struct Datagrams {
     keeper: UdTxKeeper,
     group: Ipv4Addr,
     qkey: u32,
-    mtu: u32,
 }
 
 /// What keeps the lanes of [`open`]: connects and drops subscribers, mends what breaks. It is turned by the thread of the
@@ -133,6 +135,10 @@ pub struct RdmaDoor {
     next_ticket: u64,
     dropped: VecDeque<(Ticket, String)>,
     messages: VecDeque<String>,
+    /// Times that the lane of writes was mended, as far as that was said.
+    mended: u64,
+    /// What was last said of why it cannot be.
+    complaint: String,
 }
 
 /// The most messages that wait to be read; the oldest go first.
@@ -190,7 +196,26 @@ impl RdmaDoor {
                 RcTxEvent::Device(event) => self.say(format!("RDMA device: {}", event.kind.text())),
             }
         }
+        self.say_how_writes_stand();
         work
+    }
+
+    /// Says once that the lane of writes cannot be mended, for each reason, and that it was.
+    fn say_how_writes_stand(&mut self) {
+        let Some(rc) = &self.rc else { return };
+        let mended = rc.counters().mended;
+        match rc.cannot_mend().map(ToString::to_string) {
+            Some(why) if why != self.complaint => {
+                self.say(format!("RDMA writes are out, and nobody can be connected: {why}"));
+                self.complaint = why;
+            }
+            None if mended != self.mended => {
+                self.say("RDMA writes: the device was opened again; subscribers can be connected".to_owned());
+                self.mended = mended;
+                self.complaint.clear();
+            }
+            _ => {}
+        }
     }
 }
 
@@ -201,7 +226,8 @@ impl Rings for RdmaDoor {
             UdInfo {
                 group: ud.group,
                 qkey: ud.qkey,
-                mtu: ud.mtu,
+                // The present one: what is built anew may be built for another.
+                mtu: ud.keeper.local().port.active_mtu as u32,
                 source_gid: Ipv6Addr::from(source.gid.0),
                 source_queue_pair: source.queue_pair,
             }
@@ -221,7 +247,8 @@ impl Rings for RdmaDoor {
             ));
         }
         let token = RcToken::random().map_err(|error| format!("no random bytes for a token: {error}"))?;
-        let offer = RcOffer { at: offer.at, address: offer.address, key: offer.key, lines: offer.lines };
+        let RingOffer { at, address, key, lines, from } = *offer;
+        let offer = RcOffer { at, address, key, lines, from: from.map(Stamp) };
         let made = rc.connect(&offer, token, now);
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;

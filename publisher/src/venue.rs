@@ -1,7 +1,7 @@
 //! What the pipeline needs of a venue: one trait, so that a feed is one folder and nothing else.
 
 use protocol::book::OrderLookup;
-use protocol::record::Record;
+use protocol::record::{InstrumentId, Record};
 use protocol::time::Nanos;
 
 use crate::feed::{Message, Notice};
@@ -16,6 +16,14 @@ pub trait Venue {
     /// Turns what a source says between two messages into its records, LAST on the last of each event. What is said of the
     /// whole stream goes to the channel.
     fn notice(&mut self, notice: &Notice, out: &mut impl FnMut(Record));
+
+    /// The resting order that a message to come is about, where that can be told from its bytes at a glance. A hint, by which
+    /// the order is brought into the cache beforehand.
+    #[inline]
+    fn order_of(&self, bytes: &[u8]) -> Option<(InstrumentId, u64)> {
+        let _ = bytes;
+        None
+    }
 
     /// When the message was captured or, where nobody says, made. `None` for one that has no time that can be read.
     fn time(&self, message: &Message<'_>) -> Option<Nanos>;
@@ -33,8 +41,13 @@ impl Venue for itch::Normaliser {
     }
 
     #[inline]
+    fn order_of(&self, bytes: &[u8]) -> Option<(InstrumentId, u64)> {
+        itch::Normaliser::order_of(self, bytes)
+    }
+
+    #[inline]
     fn time(&self, message: &Message<'_>) -> Option<Nanos> {
-        let header = itch::decode(message.bytes).ok()?;
-        Some(message.capture.unwrap_or_else(|| self.date().at(header.header().timestamp.get())))
+        let header = itch::messages::Message::header_of(message.bytes)?;
+        Some(message.capture.unwrap_or_else(|| self.date().at(header.timestamp.get())))
     }
 }

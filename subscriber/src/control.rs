@@ -3,14 +3,19 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use protocol::control::{
     ChannelInfo, ClientSession, FrameError, InstrumentInfo, OneTimeToken, Reply, Request, RequestKey, RingOffer,
 };
+use protocol::time::Nanos;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How often a publisher is asked whether it is still there, by whoever keeps the connection, ns.
+const CHECK_INTERVAL_NS: u64 = 1_000_000_000;
+/// How long it may take to answer that, ns: it may be stopped for a while, or its host be very busy.
+const CHECK_PATIENCE_NS: u64 = 5_000_000_000;
 /// The most unasked words that wait to be read; the oldest go first.
 const MAX_NOTICES: usize = 64;
 
@@ -43,6 +48,17 @@ pub enum ControlError {
         /// What is wrong.
         source: FrameError,
     },
+    /// It says nothing, and the connection does not break: most likely its host is gone, or the way to it.
+    #[error(
+        "the publisher at {address} has not answered for {} s; is its host up, and is there a way to it?",
+        .waited_ns / 1_000_000_000
+    )]
+    Silent {
+        /// Where.
+        address: SocketAddr,
+        /// How long, ns.
+        waited_ns: u64,
+    },
     /// It answered something else than what was asked.
     #[error("the publisher at {address} answered something else than what was asked; is it of another version?")]
     Unexpected {
@@ -61,7 +77,7 @@ pub enum Notice {
         /// Why, in the publisher's words.
         why: String,
     },
-    /// The channels are reached in another way than before.
+    /// The channels are reached in another way than before, or as before: the answer to a [check](Control::check).
     Changed {
         /// Each of them.
         channels: Vec<ChannelInfo>,
@@ -76,6 +92,12 @@ pub struct Control {
     session: ClientSession,
     notices: VecDeque<Notice>,
     pid: u32,
+    /// How long an answer may take.
+    patience: Duration,
+    /// When it was last asked whether it is there.
+    checked_at: Option<Nanos>,
+    /// That has not been answered yet. Answers come in the order of questions, so the next directory is this one's.
+    is_checking: bool,
 }
 
 impl Control {
@@ -99,16 +121,34 @@ impl Control {
     ) -> Result<Control, ControlError> {
         let failed = |source| ControlError::Io { address, source };
         let stream = TcpStream::connect_timeout(&address, patience).map_err(failed)?;
-        stream.set_read_timeout(Some(patience)).map_err(failed)?;
         stream.set_write_timeout(Some(patience)).map_err(failed)?;
         stream.set_nodelay(true).map_err(failed)?;
-        let mut control =
-            Control { address, stream, session: ClientSession::new(token, name), notices: VecDeque::new(), pid: 0 };
+        let mut control = Control {
+            address,
+            stream,
+            session: ClientSession::new(token, name),
+            notices: VecDeque::new(),
+            pid: 0,
+            patience,
+            checked_at: None,
+            is_checking: false,
+        };
         match control.exchange()? {
             Reply::Welcome { pid } => control.pid = pid,
             _ => return Err(ControlError::Unexpected { address }),
         }
         Ok(control)
+    }
+
+    /// How long each answer may take from now on.
+    ///
+    /// # Errors
+    /// [`ControlError::Io`] if it is zero.
+    pub fn set_patience(&mut self, patience: Duration) -> Result<(), ControlError> {
+        let address = self.address;
+        self.stream.set_write_timeout(Some(patience)).map_err(|source| ControlError::Io { address, source })?;
+        self.patience = patience;
+        Ok(())
     }
 
     /// The publisher's process id.
@@ -159,11 +199,13 @@ impl Control {
     /// # Errors
     /// [`ControlError`]; refused, for example, where there are as many subscribers as the publisher takes.
     pub fn connect_ring(&mut self, channel: u16, ring: RingOffer) -> Result<OneTimeToken, ControlError> {
-        // What was said of an earlier ring says nothing of this one.
-        self.notices.retain(|notice| !matches!(notice, Notice::Dropped { channel: of, .. } if *of == channel));
         self.session.ask(&Request::Connect { channel, ring });
         match self.exchange()? {
-            Reply::Granted { token } => Ok(token),
+            Reply::Granted { token } => {
+                // What was said before the answer was said of an earlier ring, and says nothing of this one.
+                self.notices.retain(|notice| !matches!(notice, Notice::Dropped { channel: of, .. } if *of == channel));
+                Ok(token)
+            }
             _ => Err(ControlError::Unexpected { address: self.address }),
         }
     }
@@ -213,13 +255,37 @@ impl Control {
             Err(error) => return Err(failed(error)),
         }
         while let Some(reply) = self.session.poll_reply().map_err(|source| ControlError::Frame { address, source })? {
-            match notice(reply) {
+            match self.notice(reply) {
                 Ok(notice) => self.keep(notice),
                 Err(Reply::Refused { why }) => return Err(ControlError::Refused { address, why }),
                 Err(_) => return Err(ControlError::Unexpected { address }),
             }
         }
         Ok(self.notices.pop_front())
+    }
+
+    /// To be called now and then by whoever keeps the connection and waits for [notices](Control::next_notice): asks for
+    /// the directory once a second, whose answer comes as [`Notice::Changed`]. A publisher whose host is gone, or the way to
+    /// it, breaks no connection that nobody sends on; this notices it. Does not wait for the answer.
+    ///
+    /// # Errors
+    /// [`ControlError::Silent`] if it has not answered for five seconds; [`ControlError::Io`].
+    pub fn check(&mut self, now: Nanos) -> Result<(), ControlError> {
+        let address = self.address;
+        let waited_ns = self.checked_at.map_or(u64::MAX, |at| u64::try_from(now.since(at)).unwrap_or(0));
+        if self.is_checking {
+            let is_silent = waited_ns >= CHECK_PATIENCE_NS;
+            return if is_silent { Err(ControlError::Silent { address, waited_ns }) } else { Ok(()) };
+        }
+        if waited_ns < CHECK_INTERVAL_NS {
+            return Ok(());
+        }
+        self.session.ask(&Request::Directory);
+        let sent = self.stream.write_all(self.session.output());
+        self.session.sent();
+        sent.map_err(|source| ControlError::Io { address, source })?;
+        (self.checked_at, self.is_checking) = (Some(now), true);
+        Ok(())
     }
 
     fn keep(&mut self, notice: Notice) {
@@ -236,17 +302,26 @@ impl Control {
         // A peer that refuses closes at once: what it said still stands in the receive buffer and is the better message.
         let sent = self.stream.write_all(self.session.output());
         self.session.sent();
+        let until = Instant::now() + self.patience;
         let mut buffer = [0; 4096];
         loop {
             if let Some(reply) = self.session.poll_reply().map_err(|source| ControlError::Frame { address, source })? {
-                match notice(reply) {
+                match self.notice(reply) {
                     Ok(notice) => self.keep(notice),
                     Err(Reply::Refused { why }) => return Err(ControlError::Refused { address, why }),
                     Err(reply) => return Ok(reply),
                 }
                 continue;
             }
+            // For the whole answer: a peer that sends it byte by byte has no longer.
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(failed(io::Error::from(ErrorKind::TimedOut)));
+            }
+            self.stream.set_read_timeout(Some(left)).map_err(failed)?;
             match self.stream.read(&mut buffer) {
+                // With a time limit a read is not taken up again after a signal by itself (signal(7)).
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Ok(0) => {
                     sent.map_err(failed)?;
                     return Err(failed(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")));
@@ -256,13 +331,17 @@ impl Control {
             }
         }
     }
-}
 
-/// What is said unasked; anything else comes back.
-fn notice(reply: Reply) -> Result<Notice, Reply> {
-    match reply {
-        Reply::Dropped { channel, why } => Ok(Notice::Dropped { channel, why }),
-        Reply::Changed { channels } => Ok(Notice::Changed { channels }),
-        reply => Err(reply),
+    /// What is said unasked, or in answer to a [check](Control::check); anything else comes back.
+    fn notice(&mut self, reply: Reply) -> Result<Notice, Reply> {
+        match reply {
+            Reply::Dropped { channel, why } => Ok(Notice::Dropped { channel, why }),
+            Reply::Changed { channels } => Ok(Notice::Changed { channels }),
+            Reply::Directory { channels } if self.is_checking => {
+                self.is_checking = false;
+                Ok(Notice::Changed { channels })
+            }
+            reply => Err(reply),
+        }
     }
 }

@@ -5,6 +5,7 @@
 pub mod capture;
 pub mod compare;
 pub mod data;
+pub mod day;
 pub mod naive;
 pub mod programs;
 pub mod random;

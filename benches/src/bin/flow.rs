@@ -5,10 +5,12 @@
 
 use std::process::ExitCode;
 
-use benches::day::{Day, DayOptions};
-use benches::flow::{FlowSlice, PipelineRun, WRITE_LINES, ring_stream, run_pipeline, run_stream};
+use benches::day::{Day, DayFile, DayOptions};
+use benches::flow::{
+    FlowSlice, PipelineRun, WRITE_LINES, day_in_file, day_in_memory, ring_stream, run_pipeline, run_stream,
+};
 use benches::limits::{bare_copy, memcpy_bytes_per_second};
-use benches::machine::{Cores, Machine, load, pin_anew};
+use benches::machine::{Cores, Jitter, Machine, idle_jitter, load, pin_anew};
 use benches::ratio::{Ratio, spread};
 use clap::Parser;
 use protocol::book::BooksConfig;
@@ -42,6 +44,11 @@ struct Options {
     /// Seed of the generated day.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Write the day to a file in TMPDIR and read it from there in each run, as a publisher does, in constant memory,
+    /// instead of holding it in memory: for days of any length. What is promised is measured with
+    /// `--stream --messages 10000000`.
+    #[arg(long)]
+    stream: bool,
     /// Runs of the pipeline, of which the best counts.
     #[arg(long, default_value_t = 5, value_name = "N")]
     runs: usize,
@@ -49,6 +56,9 @@ struct Options {
     #[arg(long)]
     json: bool,
 }
+
+/// How long the core is watched for its own jitter before each run of the pipeline.
+const JITTER_NS: u64 = 100_000_000;
 
 /// Everything that was measured.
 #[derive(Serialize)]
@@ -66,6 +76,8 @@ struct Report {
     ring_to_bare: Option<Ratio>,
     digest_every: u32,
     pipeline: Vec<PipelineRun>,
+    /// Of the core just before each run.
+    jitter: Vec<Jitter>,
     best_messages_per_second: f64,
 }
 
@@ -127,16 +139,27 @@ fn measure(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
         ));
     }
 
-    let day = Day::generate(DayOptions { seed: options.seed, symbols: options.symbols, messages: options.messages })?;
+    let day = DayOptions { seed: options.seed, symbols: options.symbols, messages: options.messages };
+    let (in_memory, in_file) = match options.stream {
+        false => (Some(Day::generate(day)?), None),
+        true => (None, Some(DayFile::generate(day)?)),
+    };
     let config =
         ChannelConfig { books: BooksConfig { orders: 1 << 20, ..BooksConfig::default() }, ..Default::default() };
     let mut into = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), options.lines)?;
     let mut pipeline = Vec::new();
+    let mut jitter = Vec::new();
     for epoch in 0..options.runs {
+        jitter.push(idle_jitter(clock, JITTER_NS));
         if epoch > 0 {
             into = RingWriter::anonymous(ChannelId::new(1), Lane::new(0), Epoch(1), options.lines)?;
         }
-        pipeline.push(run_pipeline(&day, config, &mut into, clock)?);
+        if let Some(day) = &in_memory {
+            pipeline.push(run_pipeline(day_in_memory(day), day.date(), config, &mut into, clock)?);
+        }
+        if let Some(day) = &in_file {
+            pipeline.push(run_pipeline(day_in_file(day)?, day.date(), config, &mut into, clock)?);
+        }
     }
     if pipeline.iter().all(|run| run.is_disturbed()) {
         reasons.push("oversubscribed: others had over 1 % of every run of the pipeline".to_owned());
@@ -159,6 +182,7 @@ fn measure(options: &Options) -> Result<Report, Box<dyn std::error::Error>> {
         digest_every: config.digest_every,
         best_messages_per_second: pipeline.iter().map(PipelineRun::rate).fold(0.0, f64::max),
         pipeline,
+        jitter,
     })
 }
 
@@ -201,18 +225,25 @@ fn print(options: &Options, report: &Report) {
     }
     println!();
     println!(
-        "pipeline on one core: {} messages, {} symbols, seed {}; frame, decode, normalise, sequence, books, a digest every {} \
+        "pipeline on one core: {} messages, {} symbols, seed {}, {}; frame, decode, normalise, sequence, books, a digest every {} \
          messages, put, flush; nobody reads",
-        options.messages, options.symbols, options.seed, report.digest_every
+        options.messages,
+        options.symbols,
+        options.seed,
+        if options.stream { "read from a file" } else { "in memory" },
+        report.digest_every
     );
-    for (run, result) in report.pipeline.iter().enumerate() {
+    for (run, (result, jitter)) in report.pipeline.iter().zip(&report.jitter).enumerate() {
         println!(
-            "run {}: {:.2} million messages/s, {:.2} million lines/s, {:.0} ns a message, {} us without the core",
+            "run {}: {:.2} million messages/s, {:.2} million lines/s, {:.0} ns a message, {} us without the core; \
+             jitter p99.9 {} ns, at most {} us",
             run + 1,
             result.rate() / 1e6,
             result.lines as f64 * 1e3 / result.ns as f64,
             result.ns as f64 / result.messages as f64,
-            result.waited_ns / 1_000
+            result.waited_ns / 1_000,
+            jitter.p999_ns,
+            jitter.max_ns / 1_000
         );
     }
     println!("best of {}: {:.2} million messages/s", report.pipeline.len(), report.best_messages_per_second / 1e6);

@@ -1,152 +1,219 @@
 //! The order index: (instrument, order id) to a slot number, without allocation or rehashing on the path.
+//!
+//! A venue hands out order ids nearly in sequence, over all of its instruments, and most changes are of young orders. So
+//! the index keeps neighbours together: four consecutive ids belong to one row, which is one cache line, and the rows of
+//! neighbouring ids lie side by side. What is hot then lies in a few cache lines and pages, where a hash of the whole key
+//! costs a miss of both for every order.
+//!
+//! Venues that number each instrument's orders by themselves, or make up ids that all belong to one row, must not suffer
+//! by that. An order whose own row is full goes where a hash of its whole key says, and on from there by jumps of its own to
+//! a row that has room. Each row counts the orders that passed it by, so a search ends where nobody went on, and taking an
+//! order out leaves nothing behind: no tombstones, and no entry ever moves.
 
+use super::store::OrderSlot;
 use crate::record::InstrumentId;
 
 /// "No slot."
 pub(super) const NIL: u32 = u32::MAX;
 
+/// Orders in a row.
+const ROW_ORDERS: usize = 7;
+/// Consecutive ids that belong to one row.
+const ROW_IDS: u64 = 4;
+/// Orders for each row that there may be before the index grows: four of seven places.
+const FILL: usize = 4;
+/// The tag of a free place.
+const FREE: u32 = 0;
+
+/// One cache line. A tag is half of the hash of a whole key, made odd; where it agrees the slot itself is asked.
 #[derive(Clone, Copy)]
-struct Entry {
-    order_id: u64,
-    instrument: u32,
-    /// [`NIL`]: the entry is free.
-    slot: u32,
+#[repr(C, align(64))]
+struct Row {
+    /// Of [`ROW_ORDERS`] places; then the number of orders that found this row full and went on.
+    tags: [u32; ROW_ORDERS + 1],
+    slots: [u32; ROW_ORDERS + 1],
 }
 
-const FREE: Entry = Entry { order_id: 0, instrument: 0, slot: NIL };
+const EMPTY_ROW: Row = Row { tags: [FREE; ROW_ORDERS + 1], slots: [NIL; ROW_ORDERS + 1] };
+/// Where in `tags` the orders are counted that went on.
+const PASSED: usize = ROW_ORDERS;
 
-/// Open addressing with linear probing and backward-shift deletion: no tombstones, so a day of adds and deletes leaves
-/// the table as fast as it was. At most half full; a table that would be fuller doubles, which is counted.
+const _: () = assert!(size_of::<Row>() == 64);
+
+impl Row {
+    /// The places with this tag, a bit each.
+    #[inline(always)]
+    fn places_with(&self, tag: u32) -> u32 {
+        let mut places = 0;
+        for (at, other) in self.tags.iter().enumerate() {
+            places |= u32::from(*other == tag) << at;
+        }
+        places & ((1 << ROW_ORDERS) - 1)
+    }
+}
+
+/// See the [module](self).
 pub(super) struct OrderIndex {
-    entries: Box<[Entry]>,
-    mask: usize,
+    rows: Box<[Row]>,
+    /// The bits of a row's number.
+    bits: u32,
     used: usize,
     pub(super) grown: u64,
 }
 
-#[inline]
-fn spread(instrument: u32, order_id: u64) -> u64 {
-    // Venues hand out ids in runs; one odd multiplication and its high half spread them.
-    let product = ((order_id ^ (u64::from(instrument) << 40)) as u128) * 0x9E37_79B9_7F4A_7C15_u128;
-    (product as u64) ^ ((product >> 64) as u64)
+/// A key, as the index sees it.
+#[derive(Clone, Copy)]
+pub(super) struct Key {
+    instrument: u32,
+    order_id: u64,
+    tag: u32,
+    /// Chooses the second row of its way.
+    spread: u32,
+}
+
+/// 2^64 divided by the golden ratio, made odd.
+const GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// Knuth's multiplier of MMIX.
+const JUMP: u64 = 0x5851_F42D_4C95_7F2D;
+
+impl Key {
+    #[inline(always)]
+    pub(super) fn new(instrument: InstrumentId, order_id: u64) -> Key {
+        let product = u128::from(order_id ^ (u64::from(instrument.0) << 40)) * u128::from(GOLDEN);
+        let hash = (product as u64) ^ ((product >> 64) as u64);
+        Key { instrument: instrument.0, order_id, tag: (hash >> 32) as u32 | 1, spread: hash as u32 }
+    }
+
+    #[inline(always)]
+    fn is_of(&self, order: &OrderSlot) -> bool {
+        order.order_id == self.order_id && order.instrument == self.instrument
+    }
 }
 
 impl OrderIndex {
+    /// 16 bytes for each order, the number of orders rounded up to a power of two.
     pub(super) fn with_capacity(orders: usize) -> OrderIndex {
-        let len = (orders.max(8) * 2).next_power_of_two();
-        OrderIndex { entries: vec![FREE; len].into_boxed_slice(), mask: len - 1, used: 0, grown: 0 }
+        let len = orders.div_ceil(FILL).next_power_of_two();
+        OrderIndex { rows: vec![EMPTY_ROW; len].into_boxed_slice(), bits: len.ilog2(), used: 0, grown: 0 }
     }
 
+    /// The row that an order id belongs to: rows follow each other as ids do, from where a hash of the upper bits says, so
+    /// that an unbroken sequence fills all rows alike, and ids that differ in their upper bits alone meet nowhere.
+    #[inline(always)]
+    fn home(&self, order_id: u64) -> usize {
+        let group = order_id / ROW_IDS;
+        let start = (group >> self.bits).wrapping_mul(GOLDEN) >> 32;
+        group.wrapping_add(start) as usize & (self.rows.len() - 1)
+    }
+
+    /// The row to try after `row`, the `step`th of a key's way. Full rows lie side by side, so the way jumps: it is a
+    /// linear congruential sequence of the key's own, whose increment is odd and whose multiplier is 1 modulo 4, so that it
+    /// leads past every row (Hull and Dobell, 1962).
     #[inline]
-    fn home(&self, instrument: u32, order_id: u64) -> usize {
-        spread(instrument, order_id) as usize & self.mask
+    fn next_row(&self, key: &Key, row: usize, step: usize) -> usize {
+        let jump = (row as u64).wrapping_mul(JUMP).wrapping_add(key.tag.into());
+        (if step == 0 { key.spread.into() } else { jump }) as usize & (self.rows.len() - 1)
     }
 
+    /// The slot of a key, if it is there.
     #[inline]
-    pub(super) fn get(&self, instrument: InstrumentId, order_id: u64) -> Option<u32> {
-        let mut at = self.home(instrument.0, order_id);
-        loop {
-            let entry = &self.entries[at];
-            if entry.slot == NIL {
-                return None;
+    pub(super) fn get(&self, key: &Key, orders: &[OrderSlot]) -> Option<u32> {
+        let mut row = self.home(key.order_id);
+        for step in 0.. {
+            let entries = &self.rows[row];
+            let mut places = entries.places_with(key.tag);
+            while places != 0 {
+                let slot = entries.slots[places.trailing_zeros() as usize & ROW_ORDERS];
+                if key.is_of(&orders[slot as usize]) {
+                    return Some(slot);
+                }
+                places &= places - 1;
             }
-            if entry.order_id == order_id && entry.instrument == instrument.0 {
-                return Some(entry.slot);
+            if entries.tags[PASSED] == 0 {
+                break;
             }
-            at = (at + 1) & self.mask;
+            row = self.next_row(key, row, step);
         }
+        None
     }
 
-    /// Adds a key that is not there.
-    pub(super) fn insert(&mut self, instrument: InstrumentId, order_id: u64, slot: u32) {
-        if (self.used + 1) * 2 > self.entries.len() {
-            self.grow();
+    /// Reads the row that an order id belongs to; what is returned means nothing.
+    #[inline]
+    pub(super) fn touch(&self, order_id: u64) -> u32 {
+        self.rows[self.home(order_id)].tags[PASSED]
+    }
+
+    /// Adds a key that is not there, for the order in `slot`, which learns its place.
+    #[inline]
+    pub(super) fn insert(&mut self, key: &Key, slot: u32, orders: &mut [OrderSlot]) {
+        if self.used >= self.rows.len() * FILL {
+            self.grow(orders);
         }
-        self.place(Entry { order_id, instrument: instrument.0, slot });
         self.used += 1;
+        orders[slot as usize].place = self.put(key, slot);
     }
 
+    /// Puts an entry into the first free place of its way.
     #[inline]
-    fn place(&mut self, entry: Entry) {
-        let mut at = self.home(entry.instrument, entry.order_id);
-        while self.entries[at].slot != NIL {
-            at = (at + 1) & self.mask;
+    fn put(&mut self, key: &Key, slot: u32) -> u32 {
+        let mut row = self.home(key.order_id);
+        let mut step = 0;
+        loop {
+            let entries = &mut self.rows[row];
+            let free = entries.places_with(FREE);
+            if free != 0 {
+                let at = free.trailing_zeros() as usize & ROW_ORDERS;
+                (entries.tags[at], entries.slots[at]) = (key.tag, slot);
+                return (row * (ROW_ORDERS + 1) + at) as u32;
+            }
+            entries.tags[PASSED] += 1;
+            row = self.next_row(key, row, step);
+            step += 1;
         }
-        self.entries[at] = entry;
     }
 
-    /// Takes a key out; the entries behind it move up so that every probe still ends at the first free place.
-    pub(super) fn remove(&mut self, instrument: InstrumentId, order_id: u64) -> Option<u32> {
-        let mut at = self.home(instrument.0, order_id);
-        loop {
-            let entry = &self.entries[at];
-            if entry.slot == NIL {
-                return None;
-            }
-            if entry.order_id == order_id && entry.instrument == instrument.0 {
-                break;
-            }
-            at = (at + 1) & self.mask;
-        }
-        let slot = self.entries[at].slot;
-        let mut hole = at;
-        let mut probe = at;
-        loop {
-            probe = (probe + 1) & self.mask;
-            let entry = self.entries[probe];
-            if entry.slot == NIL {
-                break;
-            }
-            let home = self.home(entry.instrument, entry.order_id);
-            // The entry may move into the hole unless its home lies cyclically behind the hole.
-            if (probe.wrapping_sub(home) & self.mask) >= (probe.wrapping_sub(hole) & self.mask) {
-                self.entries[hole] = entry;
-                hole = probe;
-            }
-        }
-        self.entries[hole] = FREE;
+    /// Takes the entry of `order` out.
+    #[inline]
+    pub(super) fn remove(&mut self, order: &OrderSlot) {
+        let (own, at) = (order.place as usize / (ROW_ORDERS + 1), order.place as usize % (ROW_ORDERS + 1));
+        self.rows[own].tags[at] = FREE;
         self.used -= 1;
-        Some(slot)
+        let home = self.home(order.order_id);
+        if own != home {
+            self.unpass(order, home, own);
+        }
     }
 
-    fn grow(&mut self) {
-        let len = self.entries.len() * 2;
-        let old = std::mem::replace(&mut self.entries, vec![FREE; len].into_boxed_slice());
-        self.mask = len - 1;
+    /// The order at row `to` does not count any more where it passed.
+    fn unpass(&mut self, order: &OrderSlot, home: usize, to: usize) {
+        let key = Key::new(InstrumentId(order.instrument), order.order_id);
+        let mut row = home;
+        for step in 0.. {
+            if row == to {
+                break;
+            }
+            self.rows[row].tags[PASSED] -= 1;
+            row = self.next_row(&key, row, step);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, orders: &mut [OrderSlot]) {
+        let len = self.rows.len() * 2;
+        let old = std::mem::replace(&mut self.rows, vec![EMPTY_ROW; len].into_boxed_slice());
+        self.bits += 1;
         self.grown += 1;
-        for entry in old.into_iter().filter(|entry| entry.slot != NIL) {
-            self.place(entry);
+        for row in old {
+            for at in (0..ROW_ORDERS).filter(|at| row.tags[*at] != FREE) {
+                let slot = row.slots[at];
+                let order = &orders[slot as usize];
+                let key = Key::new(InstrumentId(order.instrument), order.order_id);
+                orders[slot as usize].place = self.put(&key, slot);
+            }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::HashMap;
-
-    #[test]
-    fn behaves_like_a_map_over_a_long_random_life() {
-        let mut index = OrderIndex::with_capacity(64);
-        let mut oracle: HashMap<(u32, u64), u32> = HashMap::new();
-        let mut state = 0x1234_5678_9ABC_DEF1u64;
-        for step in 0..200_000u32 {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            let key = ((state >> 8) as u32 % 3, (state >> 32) % 150);
-            let instrument = InstrumentId(key.0);
-            if state & 1 == 0 {
-                if let std::collections::hash_map::Entry::Vacant(vacant) = oracle.entry(key) {
-                    vacant.insert(step);
-                    index.insert(instrument, key.1, step);
-                }
-            } else {
-                assert_eq!(index.remove(instrument, key.1), oracle.remove(&key), "step {step}");
-            }
-            assert_eq!(index.get(instrument, key.1), oracle.get(&key).copied(), "step {step}");
-            assert_eq!(index.used, oracle.len());
-        }
-        assert!(index.grown > 0, "the table was sized too small on purpose");
-    }
-}
+mod tests;

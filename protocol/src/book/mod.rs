@@ -12,6 +12,7 @@
 //!   record continues its own count (which counts its own lines and the channel-wide ones, so that a lost channel-wide
 //!   Clear cannot hide), a digest agrees, or a Clear or new session empties it.
 
+mod change;
 mod index;
 mod ladder;
 mod restore;
@@ -26,10 +27,10 @@ pub use state::{BookState, Inconsistency, StateChange, StateReason};
 pub use view::{Bbo, BookView, Level, Levels, Queue};
 
 use crate::line::Stamp;
-use crate::record::{Flags, InstrumentId, Kind, Record, Side, UNDEFINED_PRICE, digest, modify, status};
+use crate::record::{Flags, InstrumentId, Kind, Record, Side, digest};
 use crate::recovery::SnapshotForm;
 use index::NIL;
-use store::{OrderSlot, Sides, Store, ladder_index};
+use store::{Sides, Store};
 
 /// A resting order, as its owner's book holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +71,7 @@ pub struct BooksConfig {
 }
 
 impl Default for BooksConfig {
-    /// A few hundred instruments: 1,024 books, 262,144 orders, 65,536 levels; about 30 MB.
+    /// A few hundred instruments: 1,024 books, 262,144 orders (80 bytes each), 65,536 levels (64 bytes each); about 26 MB.
     fn default() -> BooksConfig {
         BooksConfig { instruments: 1024, orders: 1 << 18, levels: 1 << 16 }
     }
@@ -295,6 +296,50 @@ impl Books {
                 self.close_event(instrument, stamp);
             }
         }
+    }
+
+    /// Takes all lines of one message at once, for who wants to know of an event's end only whether it changed a readable
+    /// book: [`Books::poll_event`] does not tell of it, and the lines need not wait in the pool. The books come out as if each
+    /// line had been applied.
+    ///
+    /// `None` if the lines are not one whole event of one instrument, or if there is more to them (another open event, a
+    /// count that does not continue): nothing was done, and they are to be applied one by one.
+    #[inline]
+    pub fn apply_event(&mut self, lines: &[(Stamp, Record)]) -> Option<bool> {
+        let instrument = lines.first()?.1.instrument_id();
+        if !self.open.is_empty() || instrument == InstrumentId::CHANNEL {
+            return None;
+        }
+        let channel_seq = self.channel_seq;
+        let book = self.books.get_mut(instrument.index())?;
+        if book.stale || book.gapped || !book.counted {
+            return None;
+        }
+        let mut seq = book.last_seq.wrapping_add(channel_seq.wrapping_sub(book.channel_at_last));
+        for (at, (_, record)) in lines.iter().enumerate() {
+            seq = seq.wrapping_add(1);
+            let is_last = record.flags.has(Flags::LAST);
+            if record.instrument_id() != instrument
+                || record.instrument_seq.get() != seq
+                || is_last != (at + 1 == lines.len())
+                || matches!(record.kind, Kind::BOOK_DIGEST | Kind::EVENT_END)
+            {
+                return None;
+            }
+        }
+        (book.last_seq, book.channel_at_last) = (seq, channel_seq);
+        let mut changed = false;
+        for (stamp, record) in lines {
+            changed |= self.change(instrument, record, stamp.sequence().0);
+        }
+        self.judge_crossed(instrument);
+        Some(changed && self.books[instrument.index()].state().is_readable())
+    }
+
+    /// Brings what the books hold of `orders` into the cache. They come out as they were.
+    #[inline]
+    pub fn warm(&self, orders: &[(InstrumentId, u64)]) {
+        self.store.warm(orders);
     }
 
     /// The line with this stamp came and is of no interest to these books. It counts towards [`OPEN_EVENT_BOUND`], so that
@@ -678,160 +723,19 @@ impl Books {
     fn end_event(&mut self, instrument: InstrumentId, stamp: Stamp, before: Bbo, changed: bool) {
         let book = &self.books[instrument.index()];
         let after = if changed { view::bbo_of(&self.store, &book.sides, 0) } else { before };
-        if book.trading && !book.suspect {
-            let implied = view::bbo_of(&self.store, &book.sides, 2);
-            if after.is_crossed() || implied.is_crossed() {
-                self.inconsistent(instrument, Inconsistency::Crossed);
-            }
-        }
+        self.judge_crossed(instrument);
         if self.books[instrument.index()].state().is_readable() {
             self.events.push_back(BookEvent::EventEnd(EventEnd { instrument, stamp, changed, before, after }));
         }
     }
 
-    /// Changes a book by one record of an event that has ended. Returns whether anything changed: what neither digest
-    /// shows is no change (an absent level deleted, an order modified to what it was).
-    fn change(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) -> bool {
-        let digests = |books: &Books| {
-            let sides = &books.books[instrument.index()].sides;
-            (sides.digest_orders, sides.digest_levels)
-        };
-        let before = digests(self);
-        self.change_by_kind(instrument, record, sequence);
-        digests(self) != before
-    }
-
     #[inline]
-    fn change_by_kind(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
-        match record.kind {
-            Kind::ADD => self.add(instrument, record, sequence),
-            Kind::MODIFY => self.modify(instrument, record, sequence),
-            Kind::REDUCE | Kind::EXECUTE => self.reduce(instrument, record),
-            Kind::DELETE => self.delete(instrument, record),
-            Kind::LEVEL_SET => self.level_set(instrument, record),
-            Kind::CLEAR => {
-                let book = &mut self.books[instrument.index()];
-                self.store.clear(&mut book.sides);
-                self.set_state(instrument, StateReason::Clear, |book| {
-                    book.complete = true;
-                    book.suspect = false;
-                    book.broken = false;
-                    // Lines lost behind this one, in its own event, are lost to the emptied book too; the instrument's next
-                    // line tells.
-                    book.stale = book.gapped;
-                    book.fed_by = FedBy::Nothing;
-                });
-            }
-            Kind::STATUS => {
-                let book = &mut self.books[instrument.index()];
-                if status::decides_trading(record.detail) {
-                    (book.trading, book.trading_known) = (record.detail == status::TRADING, true);
-                }
-            }
-            Kind::VENUE_GAP => self.set_suspect(instrument, StateReason::VenueGap),
-            _ => {}
+    fn judge_crossed(&mut self, instrument: InstrumentId) {
+        let book = &self.books[instrument.index()];
+        let sides = &book.sides;
+        if book.trading && !book.suspect && (view::is_crossed(sides, 0) || view::is_crossed(sides, 2)) {
+            self.inconsistent(instrument, Inconsistency::Crossed);
         }
-    }
-
-    /// Whether this book may be fed in this way; it is decided by what comes first.
-    fn feed(&mut self, instrument: InstrumentId, by: FedBy, record: &Record) -> bool {
-        let book = &mut self.books[instrument.index()];
-        if ladder_index(record.side).is_none() {
-            self.inconsistent(instrument, Inconsistency::NoSuchSide);
-            return false;
-        }
-        // A level of size 0 goes away, wherever it was: a side that is empty (TOB) has no price.
-        if record.price.get() == UNDEFINED_PRICE && (by == FedBy::Orders || record.size.get() != 0) {
-            self.inconsistent(instrument, Inconsistency::NoPrice);
-            return false;
-        }
-        if book.fed_by == FedBy::Nothing {
-            book.fed_by = by;
-        }
-        if book.fed_by != by {
-            self.inconsistent(instrument, Inconsistency::MixedFeed);
-            return false;
-        }
-        true
-    }
-
-    fn add(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
-        if !self.feed(instrument, FedBy::Orders, record) {
-            return;
-        }
-        let order_id = record.order_id.get();
-        if let Some(id) = self.store.find(instrument, order_id) {
-            self.store.remove(&mut self.books[instrument.index()].sides, id);
-            self.inconsistent(instrument, Inconsistency::DuplicateOrder);
-        }
-        let order = OrderSlot::new(order_id, record.side, record.price.get(), record.size.get(), sequence);
-        self.store.add(&mut self.books[instrument.index()].sides, instrument, &order);
-    }
-
-    fn modify(&mut self, instrument: InstrumentId, record: &Record, sequence: u64) {
-        if !self.feed(instrument, FedBy::Orders, record) {
-            return;
-        }
-        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
-            self.inconsistent(instrument, Inconsistency::UnknownOrder);
-            return;
-        };
-        let sides = &mut self.books[instrument.index()].sides;
-        let (side, price, size) = (record.side, record.price.get(), record.size.get());
-        let old = *self.store.slot(id);
-        let same_queue = old.side == side && old.price == price;
-        let keeps = match record.detail {
-            modify::KEEPS => true,
-            modify::TO_BACK => false,
-            _ => same_queue && size <= old.size,
-        };
-        if size == 0 {
-            self.store.remove(sides, id);
-        } else if keeps && same_queue {
-            self.store.resize(sides, id, size);
-        } else {
-            let priority = if keeps { old.priority } else { sequence };
-            self.store.requeue(sides, id, side, price, size, priority);
-        }
-    }
-
-    fn reduce(&mut self, instrument: InstrumentId, record: &Record) {
-        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
-            self.inconsistent(instrument, Inconsistency::UnknownOrder);
-            return;
-        };
-        let by = record.size.get();
-        let left = self.store.slot(id).size;
-        let sides = &mut self.books[instrument.index()].sides;
-        if by < left {
-            self.store.resize(sides, id, left - by);
-        } else {
-            self.store.remove(sides, id);
-            if by > left {
-                self.inconsistent(instrument, Inconsistency::OverReduced);
-            }
-        }
-    }
-
-    fn delete(&mut self, instrument: InstrumentId, record: &Record) {
-        let Some(id) = self.store.find(instrument, record.order_id.get()) else {
-            self.inconsistent(instrument, Inconsistency::UnknownOrder);
-            return;
-        };
-        self.store.remove(&mut self.books[instrument.index()].sides, id);
-    }
-
-    fn level_set(&mut self, instrument: InstrumentId, record: &Record) {
-        if !self.feed(instrument, FedBy::Levels, record) {
-            return;
-        }
-        let ladder = ladder_index(record.side).expect("checked by feed");
-        let sides = &mut self.books[instrument.index()].sides;
-        if record.flags.has(Flags::TOB) {
-            self.store.clear_ladder(sides, ladder);
-        }
-        let count = u32::try_from(record.order_id.get()).unwrap_or(u32::MAX);
-        self.store.set_level(sides, ladder, record.price.get(), record.size.get(), count);
     }
 
     /// A BookDigest record of the book as it stands. The caller gives it its place in the stream.

@@ -1,7 +1,8 @@
 //! A book from a snapshot, brought up to the present with what came since.
 
+use super::store::{Order, ladder_index};
 use super::{BookEvent, Inconsistency, PendingLine};
-use super::{Books, FedBy, MAX_INSTRUMENTS, OPEN_EVENT_BOUND, StateReason, store::OrderSlot};
+use super::{Books, FedBy, MAX_INSTRUMENTS, OPEN_EVENT_BOUND, RestingOrder, StateReason};
 use crate::line::Stamp;
 use crate::record::{InstrumentId, Kind, Record};
 use crate::recovery::snapshot::order_of;
@@ -132,9 +133,11 @@ impl Books {
             match record.kind {
                 Kind::ADD if self.store.find(instrument, order_id).is_some() => twice = true,
                 Kind::ADD => {
-                    let order = order_of(record);
-                    let slot = OrderSlot::new(order_id, order.side, order.price, order.size, order.priority);
-                    self.store.add(&mut self.books[instrument.index()].sides, instrument, &slot);
+                    let RestingOrder { side, price, size, priority } = order_of(record);
+                    // One on no side is of no book: the digests will not agree.
+                    let Some(ladder) = ladder_index(side) else { continue };
+                    let order = Order { order_id, side, price, size, priority };
+                    self.store.add(&mut self.books[instrument.index()].sides, instrument, ladder, &order);
                 }
                 Kind::LEVEL_SET => self.level_set(instrument, record),
                 Kind::STATUS => self.change_by_kind(instrument, record, 0),

@@ -3,24 +3,38 @@
 //! Digests are kept up to date by each operation: every change of an order takes its old hash out of D and puts the new
 //! one in, every change of a level the same with L.
 
-use super::index::{NIL, OrderIndex};
-use super::ladder::{Ladder, LevelPool, Place};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::index::{Key, NIL, OrderIndex};
+use super::ladder::{Ladder, LevelPool};
 use crate::hash::{level_hash, order_hash};
 use crate::record::{InstrumentId, Side};
 
-/// A resting order and its neighbours in the queue.
+/// A resting order and its neighbours in the queue: one cache line.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
 pub(super) struct OrderSlot {
     pub(super) order_id: u64,
     pub(super) price: i64,
     pub(super) size: u64,
     pub(super) priority: u64,
+    /// What the order contributes to the book's digest.
+    digest: u64,
     prev: u32,
     /// Also links the free slots.
     pub(super) next: u32,
-    instrument: u32,
+    /// 0, which has no book, in a free slot.
+    pub(super) instrument: u32,
+    /// The level that it rests on.
+    level: u32,
+    /// Where the order index has it.
+    pub(super) place: u32,
     pub(super) side: Side,
+    ladder: u8,
 }
+
+const _: () = assert!(size_of::<OrderSlot>() == 64);
 
 /// Outright bids and asks, implied bids and asks: each a ladder of its own.
 pub(super) const SIDES: [Side; 4] = [Side::BID, Side::ASK, Side::IMPLIED_BID, Side::IMPLIED_ASK];
@@ -69,13 +83,31 @@ pub(super) struct Store {
     slots: Vec<OrderSlot>,
     free: u32,
     slots_grown: u64,
+    /// The slot found last: who asks for an order is mostly about to change it. (A Cell would do, but for readers that
+    /// share a book among threads.)
+    found: AtomicU32,
+    /// No order ever had a higher priority.
+    highest_priority: u64,
     pub(super) levels: LevelPool,
 }
 
-const UNUSED: OrderSlot =
-    OrderSlot { order_id: 0, price: 0, size: 0, priority: 0, prev: NIL, next: NIL, instrument: 0, side: Side::NONE };
+pub(super) const UNUSED: OrderSlot = OrderSlot {
+    order_id: 0,
+    price: 0,
+    size: 0,
+    priority: 0,
+    digest: 0,
+    prev: NIL,
+    next: NIL,
+    instrument: 0,
+    level: NIL,
+    place: NIL,
+    side: Side::NONE,
+    ladder: 0,
+};
 
 impl Store {
+    /// 64 bytes for each order, those of the [`OrderIndex`], and those of the [`LevelPool`].
     pub(super) fn new(orders: usize, levels: usize) -> Store {
         let orders = orders.max(16);
         let mut slots = vec![UNUSED; orders];
@@ -87,6 +119,8 @@ impl Store {
             slots,
             free: 0,
             slots_grown: 0,
+            found: AtomicU32::new(0),
+            highest_priority: 0,
             levels: LevelPool::with_capacity(levels),
         }
     }
@@ -98,7 +132,33 @@ impl Store {
 
     #[inline]
     pub(super) fn find(&self, instrument: InstrumentId, order_id: u64) -> Option<u32> {
-        self.index.get(instrument, order_id)
+        // Relaxed: a hint, which the slot itself confirms.
+        let found = self.found.load(Ordering::Relaxed);
+        let slot = &self.slots[found as usize];
+        if slot.order_id == order_id && slot.instrument == instrument.0 && instrument != InstrumentId::CHANNEL {
+            return Some(found);
+        }
+        self.look_up(instrument, order_id)
+    }
+
+    fn look_up(&self, instrument: InstrumentId, order_id: u64) -> Option<u32> {
+        let found = self.index.get(&Key::new(instrument, order_id), &self.slots)?;
+        self.found.store(found, Ordering::Relaxed);
+        Some(found)
+    }
+
+    /// Reads what finding and changing `orders` reads. Each pass reads what needs nothing of the others in it, so that the
+    /// processor waits for all of it at once.
+    #[inline]
+    pub(super) fn warm(&self, orders: &[(InstrumentId, u64)]) {
+        let mut read = 0u32;
+        for (_, order_id) in orders {
+            read ^= self.index.touch(*order_id);
+        }
+        black_box(read);
+        for (instrument, order_id) in orders {
+            black_box(self.index.get(&Key::new(*instrument, *order_id), &self.slots));
+        }
     }
 
     #[inline]
@@ -106,8 +166,9 @@ impl Store {
         &self.slots[slot as usize]
     }
 
-    /// Puts a new order into its queue. Its id must not be in the book, its side must have a ladder.
-    pub(super) fn add(&mut self, sides: &mut Sides, instrument: InstrumentId, order: &OrderSlot) {
+    /// Puts a new order into its queue. Its id must not be in the book.
+    #[inline]
+    pub(super) fn add(&mut self, sides: &mut Sides, instrument: InstrumentId, ladder: usize, order: &Order) {
         let id = if self.free == NIL {
             self.slots_grown += 1;
             self.slots.push(UNUSED);
@@ -117,71 +178,63 @@ impl Store {
             self.free = self.slots[id as usize].next;
             id
         };
-        self.slots[id as usize] = OrderSlot { instrument: instrument.0, ..*order };
-        self.index.insert(instrument, order.order_id, id);
-        self.enqueue(sides, id);
+        let slot = &mut self.slots[id as usize];
+        (slot.order_id, slot.instrument) = (order.order_id, instrument.0);
+        self.index.insert(&Key::new(instrument, order.order_id), id, &mut self.slots);
+        self.enqueue(sides, id, ladder, order);
         sides.resting += 1;
     }
 
     /// Takes an order out of its book.
+    #[inline]
     pub(super) fn remove(&mut self, sides: &mut Sides, id: u32) {
         self.dequeue(sides, id);
         sides.resting -= 1;
         let slot = &mut self.slots[id as usize];
-        let removed = self.index.remove(InstrumentId(slot.instrument), slot.order_id);
-        assert!(removed == Some(id), "order {} at slot {id} was indexed as {removed:?}", slot.order_id);
+        self.index.remove(slot);
+        slot.instrument = InstrumentId::CHANNEL.0;
         slot.next = self.free;
         self.free = id;
     }
 
     /// Gives an order a smaller or larger size where it stands.
+    #[inline]
     pub(super) fn resize(&mut self, sides: &mut Sides, id: u32, size: u64) {
         let slot = &mut self.slots[id as usize];
-        let old = *slot;
-        slot.size = size;
-        sides.digest_orders =
-            sides.digest_orders.wrapping_sub(hash_of(&old)).wrapping_add(hash_of(&OrderSlot { size, ..old }));
-        let (_, place) = self.level_of(sides, &old);
-        let level = self.levels.level_mut(place);
-        let before = level_hash(old.side.0, old.price, level.size, u64::from(level.count));
-        level.size = level.size.wrapping_sub(old.size).wrapping_add(size);
-        let after = level_hash(old.side.0, old.price, level.size, u64::from(level.count));
-        sides.digest_levels = sides.digest_levels.wrapping_sub(before).wrapping_add(after);
+        let digest = order_hash(slot.order_id, slot.side.0, slot.price, size, slot.priority);
+        sides.digest_orders = sides.digest_orders.wrapping_sub(slot.digest).wrapping_add(digest);
+        let level = self.levels.level_mut(slot.level);
+        level.size = level.size.wrapping_sub(slot.size).wrapping_add(size);
+        (slot.size, slot.digest) = (size, digest);
+        let digest = level_hash(slot.side.0, slot.price, level.size, u64::from(level.count));
+        sides.digest_levels = sides.digest_levels.wrapping_sub(level.digest).wrapping_add(digest);
+        level.digest = digest;
     }
 
     /// Moves an order to another queue, or to another place in its own.
-    pub(super) fn requeue(&mut self, sides: &mut Sides, id: u32, side: Side, price: i64, size: u64, priority: u64) {
+    pub(super) fn requeue(&mut self, sides: &mut Sides, id: u32, ladder: usize, order: &Order) {
         self.dequeue(sides, id);
-        let slot = &mut self.slots[id as usize];
-        (slot.side, slot.price, slot.size, slot.priority) = (side, price, size, priority);
-        self.enqueue(sides, id);
+        self.enqueue(sides, id, ladder, order);
     }
 
-    fn level_of(&self, sides: &Sides, slot: &OrderSlot) -> (usize, Place) {
-        let ladder = ladder_index(slot.side).expect("a resting order has a ladder");
-        match self.levels.find(&sides.ladders[ladder], key_of(ladder, slot.price)) {
-            Ok(place) => (ladder, place),
-            Err(_) => panic!("order {} rests at {} where there is no level", slot.order_id, slot.price),
-        }
-    }
-
-    fn enqueue(&mut self, sides: &mut Sides, id: u32) {
-        let slot = self.slots[id as usize];
-        let ladder = ladder_index(slot.side).expect("the caller chose a side that has a ladder");
-        let key = key_of(ladder, slot.price);
-        let place = match self.levels.find(&sides.ladders[ladder], key) {
-            Ok(place) => place,
-            Err(place) => self.levels.insert(&mut sides.ladders[ladder], place, key),
+    #[inline]
+    fn enqueue(&mut self, sides: &mut Sides, id: u32, ladder: usize, order: &Order) {
+        let list = &mut sides.ladders[ladder];
+        let key = key_of(ladder, order.price);
+        let level_id = match self.levels.find(list, key) {
+            Ok(level) => level,
+            Err(place) => self.levels.insert(list, place, key),
         };
-        let level = self.levels.level_mut(place);
-        if level.count > 0 {
-            let before = level_hash(slot.side.0, slot.price, level.size, u64::from(level.count));
-            sides.digest_levels = sides.digest_levels.wrapping_sub(before);
-        }
-        // Queue order is priority order; a new order's priority is the highest there is, so this ends at the tail.
+        let level = self.levels.level_mut(level_id);
+        // Queue order is priority order. A new order's priority is the highest there is: then the tail, which is far from
+        // the cache, need not be asked.
         let mut behind = level.tail;
-        while behind != NIL && self.slots[behind as usize].priority > slot.priority {
-            behind = self.slots[behind as usize].prev;
+        if order.priority < self.highest_priority {
+            while behind != NIL && self.slots[behind as usize].priority > order.priority {
+                behind = self.slots[behind as usize].prev;
+            }
+        } else {
+            self.highest_priority = order.priority;
         }
         let ahead = if behind == NIL {
             std::mem::replace(&mut level.head, id)
@@ -194,37 +247,41 @@ impl Store {
             self.slots[ahead as usize].prev = id;
         }
         level.count += 1;
-        level.size = level.size.wrapping_add(slot.size);
-        let after = level_hash(slot.side.0, slot.price, level.size, u64::from(level.count));
-        sides.digest_levels = sides.digest_levels.wrapping_add(after);
-        (self.slots[id as usize].prev, self.slots[id as usize].next) = (behind, ahead);
-        sides.digest_orders = sides.digest_orders.wrapping_add(hash_of(&slot));
+        level.size = level.size.wrapping_add(order.size);
+        let digest = level_hash(order.side.0, order.price, level.size, u64::from(level.count));
+        // A level without orders contributes nothing, and says so.
+        sides.digest_levels = sides.digest_levels.wrapping_sub(level.digest).wrapping_add(digest);
+        level.digest = digest;
+        let digest = order_hash(order.order_id, order.side.0, order.price, order.size, order.priority);
+        sides.digest_orders = sides.digest_orders.wrapping_add(digest);
+        let slot = &mut self.slots[id as usize];
+        (slot.price, slot.size, slot.priority, slot.digest) = (order.price, order.size, order.priority, digest);
+        (slot.prev, slot.next, slot.level) = (behind, ahead, level_id);
+        (slot.side, slot.ladder) = (order.side, ladder as u8);
     }
 
+    #[inline]
     fn dequeue(&mut self, sides: &mut Sides, id: u32) {
-        let slot = self.slots[id as usize];
-        sides.digest_orders = sides.digest_orders.wrapping_sub(hash_of(&slot));
-        let (ladder, place) = self.level_of(sides, &slot);
-        let level = self.levels.level_mut(place);
-        let before = level_hash(slot.side.0, slot.price, level.size, u64::from(level.count));
-        sides.digest_levels = sides.digest_levels.wrapping_sub(before);
-        if slot.prev == NIL {
-            level.head = slot.next;
-        } else {
-            self.slots[slot.prev as usize].next = slot.next;
-        }
-        if slot.next == NIL {
-            level.tail = slot.prev;
-        } else {
-            self.slots[slot.next as usize].prev = slot.prev;
+        let slot = &self.slots[id as usize];
+        let (side, price, size, prev, next, ladder) =
+            (slot.side, slot.price, slot.size, slot.prev, slot.next, usize::from(slot.ladder) & 3);
+        sides.digest_orders = sides.digest_orders.wrapping_sub(slot.digest);
+        let level = self.levels.level_mut(slot.level);
+        sides.digest_levels = sides.digest_levels.wrapping_sub(level.digest);
+        if level.count == 1 {
+            return self.levels.remove(&mut sides.ladders[ladder], key_of(ladder, price));
         }
         level.count -= 1;
-        level.size = level.size.wrapping_sub(slot.size);
-        if level.count == 0 {
-            self.levels.remove(&mut sides.ladders[ladder], place);
-        } else {
-            let after = level_hash(slot.side.0, slot.price, level.size, u64::from(level.count));
-            sides.digest_levels = sides.digest_levels.wrapping_add(after);
+        level.size = level.size.wrapping_sub(size);
+        level.digest = level_hash(side.0, price, level.size, u64::from(level.count));
+        sides.digest_levels = sides.digest_levels.wrapping_add(level.digest);
+        match prev {
+            NIL => level.head = next,
+            prev => self.slots[prev as usize].next = next,
+        }
+        match next {
+            NIL => level.tail = prev,
+            next => self.slots[next as usize].prev = prev,
         }
     }
 
@@ -234,24 +291,24 @@ impl Store {
     pub(super) fn set_level(&mut self, sides: &mut Sides, ladder: usize, price: i64, size: u64, count: u32) {
         let key = key_of(ladder, price);
         let side = SIDES[ladder];
-        let place = match self.levels.find(&sides.ladders[ladder], key) {
-            Ok(place) => {
-                let level = self.levels.level(place);
+        let list = &mut sides.ladders[ladder];
+        let id = match self.levels.find(list, key) {
+            Ok(id) => {
+                let level = self.levels.level(id);
                 assert!(level.head == NIL, "aggregated level at {price} has single orders");
-                let before = level_hash(side.0, price, level.size, u64::from(level.count));
-                sides.digest_levels = sides.digest_levels.wrapping_sub(before);
+                sides.digest_levels = sides.digest_levels.wrapping_sub(level.digest);
                 if size == 0 {
-                    self.levels.remove(&mut sides.ladders[ladder], place);
-                    return;
+                    return self.levels.remove(list, key);
                 }
-                place
+                id
             }
             Err(_) if size == 0 => return,
-            Err(place) => self.levels.insert(&mut sides.ladders[ladder], place, key),
+            Err(place) => self.levels.insert(list, place, key),
         };
-        let level = self.levels.level_mut(place);
+        let level = self.levels.level_mut(id);
         (level.size, level.count) = (size, count);
-        sides.digest_levels = sides.digest_levels.wrapping_add(level_hash(side.0, price, size, u64::from(count)));
+        level.digest = level_hash(side.0, price, size, u64::from(count));
+        sides.digest_levels = sides.digest_levels.wrapping_add(level.digest);
     }
 
     /// Empties one ladder, orders and all.
@@ -282,13 +339,11 @@ impl Store {
     }
 }
 
-#[inline]
-fn hash_of(slot: &OrderSlot) -> u64 {
-    order_hash(slot.order_id, slot.side.0, slot.price, slot.size, slot.priority)
-}
-
-impl OrderSlot {
-    pub(super) fn new(order_id: u64, side: Side, price: i64, size: u64, priority: u64) -> OrderSlot {
-        OrderSlot { order_id, side, price, size, priority, ..UNUSED }
-    }
+/// What an order is told to be.
+pub(super) struct Order {
+    pub(super) order_id: u64,
+    pub(super) side: Side,
+    pub(super) price: i64,
+    pub(super) size: u64,
+    pub(super) priority: u64,
 }

@@ -6,6 +6,7 @@ mod states;
 
 use super::*;
 use crate::line::{Epoch, SequenceNumber};
+use crate::record::{UNDEFINED_PRICE, modify, status};
 use crate::sequencer::Sequencer;
 use crate::time::Nanos;
 

@@ -102,7 +102,7 @@ impl<'a> BookView<'a> {
     pub fn queue(&self, side: Side, price: i64) -> Queue<'a> {
         let head = ladder_index(side)
             .and_then(|at| self.store.levels.find(&self.sides.ladders[at], super::store::key_of(at, price)).ok())
-            .map_or(NIL, |place| self.store.levels.level(place).head);
+            .map_or(NIL, |level| self.store.levels.level(level).head);
         Queue { store: self.store, next: head }
     }
 
@@ -134,6 +134,15 @@ pub(super) fn bbo_of(store: &Store, sides: &Sides, pair: usize) -> Bbo {
         })
     };
     Bbo { bid: best(pair), ask: best(pair + 1) }
+}
+
+/// Whether bid is above ask in a pair of ladders.
+#[inline]
+pub(super) fn is_crossed(sides: &Sides, pair: usize) -> bool {
+    match (sides.ladders[pair].best_key(), sides.ladders[pair + 1].best_key()) {
+        (Some(bid), Some(ask)) => price_of(pair, bid) > price_of(pair + 1, ask),
+        _ => false,
+    }
 }
 
 /// Levels of one side, best first.

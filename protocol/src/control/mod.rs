@@ -98,6 +98,10 @@ pub struct RingOffer {
     pub key: u32,
     /// Places of the ring.
     pub lines: u64,
+    /// The stamp of the line that it wants next, if it had a connection before: what was published meanwhile is written
+    /// too, where it is still there.
+    #[serde(default)]
+    pub from: Option<u64>,
 }
 
 /// What an RDMA connection presents, once, to be let in: sixteen bytes that nobody can guess.

@@ -162,3 +162,6 @@ impl CatchUp {
         Some(records)
     }
 }
+
+#[cfg(test)]
+mod tests;

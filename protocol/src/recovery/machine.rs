@@ -681,3 +681,6 @@ impl Recovery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -69,8 +69,10 @@ fn what_is_no_ring_or_no_address_is_refused_by_name() {
         assert!(matches!(error, RdmaError::Limit { .. }), "{error}");
     }
     let mut publisher = Publisher::open(&rc_options(), &ring);
-    let offer = RcOffer { at: SocketAddrV4::new(THERE, 1), address: 4096, key: 1, lines: 256 };
-    for bad in [RcOffer { lines: 100, ..offer }, RcOffer { lines: 1, ..offer }, RcOffer { address: !0, ..offer }] {
+    let offer = RcOffer { at: SocketAddrV4::new(THERE, 1), address: 4096, key: 1, lines: 256, from: None };
+    // Of the numbers that a subscriber may send, some overflow where the length of their ring is reckoned.
+    let lines = [100, 1, 1 << 63, !0].map(|lines| RcOffer { lines, ..offer });
+    for bad in lines.into_iter().chain([RcOffer { address: !0, ..offer }]) {
         let ticket = publisher.keeper.connect(&bad, RcToken::from_bytes([1; 16]), now());
         let event = publisher.event();
         let why = DropReason::BadOffer { lines: bad.lines, address: bad.address }.to_string();
@@ -172,6 +174,38 @@ fn whoever_comes_early_gets_everything_and_whoever_comes_late_what_is_new() {
 }
 
 #[test]
+fn whoever_comes_back_goes_on_where_it_was_if_the_ring_still_holds_that() {
+    let mut ring = ring(1024);
+    let mut publisher = Publisher::open(&rc_options(), &ring);
+    let (first, mut subscriber) = publisher.connect(1024);
+    let mut seen = Seen::default();
+    for next in [251, 501] {
+        put(&mut ring, 250);
+        publisher.tx.flush(&ring, now());
+        poll_until(&mut subscriber, &mut seen, LIMIT, "lines", |seen| seen.next == next);
+    }
+    let mut again = |publisher: &mut Publisher, subscriber: &mut Subscriber, ticket, meanwhile| {
+        publisher.keeper.disconnect(ticket);
+        let (gone, why) = publisher.dropped(&ring);
+        assert!(gone == ticket && matches!(why, DropReason::Asked), "{why:?}");
+        put(&mut ring, meanwhile);
+        publisher.tx.flush(&ring, now());
+        let (offer, token) = subscriber.offer();
+        assert_eq!(offer.from, Some(stamp(501)));
+        let ticket = publisher.keeper.connect(&offer, token, now());
+        let first = publisher.settle(ticket, subscriber).expect("connected");
+        publisher.tx.flush(&ring, now());
+        (ticket, first, ring.head())
+    };
+    // Nothing was read meanwhile, so 501 is what it wants, and 256 lines are a quarter of the ring.
+    let (second, from, head) = again(&mut publisher, &mut subscriber, first, 256);
+    assert_eq!((from, head), (stamp(501), stamp(757)));
+    // One more than that, and it is told what comes now, and named what is missing.
+    let (_, from, head) = again(&mut publisher, &mut subscriber, second, 1);
+    assert_eq!((from, head), (stamp(758), stamp(758)));
+}
+
+#[test]
 fn what_the_ring_has_overwritten_before_it_is_sent_is_counted_and_named() {
     let mut ring = ring(256);
     let mut publisher = Publisher::open(&rc_options(), &ring);
@@ -204,6 +238,8 @@ fn a_wrong_token_another_channel_and_another_lane_are_refused_and_the_ring_uncha
         let ring = writer(channel, lane);
         let mut publisher = Publisher::open(&rc_options(), &ring);
         let (offer, token) = subscriber.offer();
+        // From the start each time, though it had these lines before.
+        let offer = RcOffer { from: None, ..offer };
         let mut bytes = *token.as_bytes();
         bytes[15] ^= flip;
         let ticket = publisher.keeper.connect(&offer, RcToken::from_bytes(bytes), now());

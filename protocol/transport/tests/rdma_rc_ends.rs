@@ -128,6 +128,69 @@ fn connecting_to_a_subscriber_that_does_not_answer_is_given_up_in_time() {
     publisher.connect_again(&mut subscriber);
 }
 
+/// On iWARP the kernel keeps an attempt that nobody answered for ten seconds. Whoever asks for one after the other, and
+/// answers none, takes no more than a bounded number of them; closing the lane waits for none.
+#[test]
+fn attempts_that_nobody_answers_are_kept_in_bounded_number_and_hold_nobody_up() {
+    if fabric() != Fabric::Iwarp {
+        println!("only on iWARP does the kernel keep them");
+        return;
+    }
+    let ring = ring(256);
+    let mut publisher = Publisher::open(&RcOptions { connect_limit_ns: 50_000_000, ..rc_options() }, &ring);
+    let mut given_up = 0;
+    // Never turned, so they answer nobody; the backlog of each is 8.
+    let mut silent = Vec::new();
+    let attempts = loop {
+        let mut subscriber = Subscriber::open(256);
+        let (offer, token) = subscriber.offer();
+        silent.push(subscriber);
+        let mut unended = None;
+        for _ in 0..6 {
+            let ticket = publisher.keeper.connect(&offer, token, now());
+            match until("end", || publisher.event()) {
+                RcTxEvent::Dropped { ticket: of, why: DropReason::TimeLimit { .. } } if of == ticket => given_up += 1,
+                RcTxEvent::Dropped { why: DropReason::Unended { attempts }, .. } => unended = Some(attempts),
+                other => panic!("{other:?}"),
+            }
+        }
+        if let Some(attempts) = unended {
+            break attempts;
+        }
+        assert!(given_up < 100, "{given_up} attempts were given up, and none was refused");
+    };
+    println!("refused while the kernel kept {attempts} attempts, after {given_up}");
+    assert_eq!(attempts, 16);
+    // When the kernel has let go of them there is room again.
+    let mut subscriber = Subscriber::open(256);
+    let (offer, token) = subscriber.offer();
+    let start = Instant::now();
+    loop {
+        publisher.keeper.connect(&offer, token, now());
+        match until("end", || publisher.event()) {
+            RcTxEvent::Dropped { why: DropReason::Unended { .. }, .. } => {
+                std::thread::sleep(Duration::from_millis(100))
+            }
+            RcTxEvent::Dropped { why: DropReason::TimeLimit { .. }, .. } => break,
+            other => panic!("{other:?}"),
+        }
+        assert!(start.elapsed() < 5 * LIMIT, "they never end");
+    }
+    println!("there was room again after {:?}, of 10 s", start.elapsed());
+    // One that is under way when the lane is closed.
+    publisher.keeper.connect(&offer, token, now());
+    let closing = Instant::now();
+    while closing.elapsed() < Duration::from_millis(20) {
+        publisher.keeper.do_work(now());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(publisher.keeper.sessions(), 1);
+    let closing = Instant::now();
+    drop(publisher);
+    println!("closed after {:?}", closing.elapsed());
+    assert!(closing.elapsed() < Duration::from_secs(5), "{:?}", closing.elapsed());
+}
+
 #[test]
 fn a_dead_subscriber_is_dropped_by_name_and_its_neighbour_loses_nothing() {
     let mut ring = ring(1 << 14);
@@ -392,7 +455,7 @@ fn heard(said: &str) -> (RcOffer, RcToken) {
     let key = word().parse().expect("a key");
     let lines = word().parse().expect("a number");
     let token = word().parse::<u128>().expect("a token");
-    (RcOffer { at, address, key, lines }, RcToken::from_bytes(token.to_le_bytes()))
+    (RcOffer { at, address, key, lines, from: None }, RcToken::from_bytes(token.to_le_bytes()))
 }
 
 #[test]

@@ -31,6 +31,9 @@ pub use rings::{Rings, Ticket};
 const MAX_SESSIONS: usize = 256;
 /// The most of them that have not shown who they are.
 const MAX_STRANGERS: usize = 32;
+/// From one request of a session for a connection to a ring, or for its end, to the next, ns: each is several system calls
+/// and a line in the log, and a single read may bring hundreds. What comes sooner waits.
+const RING_REQUEST_INTERVAL_NS: u64 = 20_000_000;
 /// Lines read from the ring in one turn.
 const LINES_PER_TURN: usize = 4096;
 
@@ -99,6 +102,8 @@ struct Session {
     protocol: ServerSession,
     /// The connection to its ring, made or in the making.
     ring: Option<Ticket>,
+    /// Its next request is taken then or later.
+    takes_at: Nanos,
     /// Its connection to the recovery server.
     recovery: Option<u16>,
 }
@@ -216,7 +221,8 @@ impl<R: Rings> Admission<R> {
                 self.counts.turned_away += 1;
                 continue;
             }
-            self.sessions.push(Session { stream, protocol: ServerSession::new(now), ring: None, recovery: None });
+            let protocol = ServerSession::new(now);
+            self.sessions.push(Session { stream, protocol, ring: None, takes_at: now, recovery: None });
         }
         accepted
     }
@@ -246,7 +252,7 @@ impl<R: Rings> Admission<R> {
 
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring, recovery } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, takes_at, recovery } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -263,7 +269,12 @@ impl<R: Rings> Admission<R> {
                 Err(_) => return None,
             }
         }
-        while let Some(request) = session.poll_request(now) {
+        while now >= *takes_at
+            && let Some(request) = session.poll_request(now)
+        {
+            if matches!(request, Request::Connect { .. } | Request::Disconnect { .. }) {
+                *takes_at = now.plus(RING_REQUEST_INTERVAL_NS);
+            }
             let reply = match request {
                 Request::Connect { channel, ring: offer } if channel == self.channel.id => {
                     if let Some(former) = ring.take() {

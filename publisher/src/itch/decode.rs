@@ -68,6 +68,10 @@ mod tests {
                 }
                 Rejected::Empty => panic!("byte {byte} taken for nothing"),
             }
+            for len in 0..64 {
+                let bytes = vec![byte; len];
+                assert_eq!(Message::header_of(&bytes), decode(&bytes).ok().map(|message| message.header()));
+            }
         }
         assert_eq!(decode(&[]), Err(Rejected::Empty));
     }

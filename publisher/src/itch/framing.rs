@@ -198,6 +198,18 @@ impl<R: Read> FeedSource for BinaryFile<R> {
         Ok(Some(Message { ordinal: self.delivered, offset, capture: None, bytes: &self.buffer[begin..begin + len] }))
     }
 
+    #[inline]
+    fn glance(&self, limit: usize, see: &mut impl FnMut(&[u8])) {
+        let mut unread = &self.buffer[self.start..self.end];
+        for _ in 0..limit {
+            let [high, low, rest @ ..] = unread else { return };
+            let len = usize::from(u16::from_be_bytes([*high, *low]));
+            let (Some(message), 1..) = (rest.get(..len), len) else { return };
+            see(message);
+            unread = &rest[len..];
+        }
+    }
+
     fn warning(&self) -> Option<&FeedError> {
         self.warning.as_ref()
     }

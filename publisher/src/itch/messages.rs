@@ -182,6 +182,19 @@ macro_rules! messages {
                 }
             }
 
+            /// What the message begins with that [`view`](Self::view) would find in `bytes`; `None` where that is an error.
+            #[inline]
+            pub(crate) fn header_of(bytes: &'a [u8]) -> Option<&'a Header> {
+                /// By type; 0 for types that there are not.
+                const LENGTHS: [usize; 256] = {
+                    let mut lengths = [0; 256];
+                    $(lengths[$kind as usize] = $len;)*
+                    lengths
+                };
+                let (header, _) = Header::ref_from_prefix(bytes).ok()?;
+                (LENGTHS[usize::from(header.message_type)] == bytes.len()).then_some(header)
+            }
+
             /// What every message begins with.
             #[inline]
             pub fn header(&self) -> &'a Header {

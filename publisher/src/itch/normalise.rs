@@ -23,15 +23,16 @@ use protocol::record::{
     CONTINUATION_LEN, Flags, InstrumentId, Kind, REPLACED, Record, Side, UNDEFINED_PRICE, condition, statistic,
 };
 use protocol::time::Nanos;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::counters::Counters;
 use super::decode::{Rejected, decode};
 use super::definition;
 use super::event::Event;
 use super::messages::{
-    AuctionCollar, BreakerLevels, CrossTrade, DirectListing, Header, Imbalance, IpoQuotingPeriod, Message,
-    OrderReplace, ParticipantPosition, Price4, StockDirectory, Symbol, Text,
+    AuctionCollar, BreakerLevels, CrossTrade, DirectListing, Header, Imbalance, IpoQuotingPeriod, Message, OrderCancel,
+    OrderDelete, OrderExecuted, OrderExecutedWithPrice, OrderReplace, ParticipantPosition, Price4, StockDirectory,
+    Symbol, Text,
 };
 use super::status;
 use crate::date::{DateSource, SessionDate, session_date};
@@ -232,6 +233,24 @@ impl Normaliser {
             0 => None,
             id => Some(InstrumentId(id)),
         }
+    }
+
+    /// The resting order that a message executes, reduces, deletes or replaces; `None` for messages that do none of that, or
+    /// are of no instrument known so far.
+    #[inline]
+    pub fn order_of(&self, bytes: &[u8]) -> Option<(InstrumentId, u64)> {
+        // All five begin alike: the header, then the order's reference number.
+        let (OrderDelete::TYPE
+        | OrderExecuted::TYPE
+        | OrderCancel::TYPE
+        | OrderReplace::TYPE
+        | OrderExecutedWithPrice::TYPE) = *bytes.first()?
+        else {
+            return None;
+        };
+        let (message, _) = OrderDelete::ref_from_prefix(bytes).ok()?;
+        let instrument = self.instrument_of(message.header.stock_locate.get())?;
+        Some((instrument, message.order_reference.get()))
     }
 
     /// What was counted since the beginning.

@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use protocol::control::{ChannelInfo, RingOffer, UdInfo};
@@ -16,7 +17,7 @@ use transport::rdma::{
 };
 
 use super::{RdmaConnectError, RdmaNews, RdmaOptions, RdmaRx, Tender};
-use crate::control::{Control, Notice};
+use crate::control::{Control, ControlError, Notice};
 
 /// News that nobody has read; further ones are left out until somebody does.
 const MAX_NEWS: usize = 256;
@@ -26,7 +27,9 @@ const CONNECT_PATIENCE_NS: u64 = 2_000_000_000;
 const FIRST_PATIENCE_NS: u64 = 5_000_000_000;
 /// From one attempt to the next, ns.
 const RETRY_NS: u64 = 100_000_000;
-/// How long asking the publisher may take while lanes wait to be kept.
+/// The same where the publisher says no: it has as many subscribers as it takes, for example.
+const REFUSED_RETRY_NS: u64 = 1_000_000_000;
+/// How long each answer of the publisher may take: meanwhile lanes wait to be kept.
 const ASK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How the ring stands.
@@ -40,13 +43,20 @@ enum Ring {
     Connected,
 }
 
+/// A publisher that is asked again, by a thread of its own: where nobody answers, connecting takes its whole patience, and
+/// lanes are not to wait for that.
+type Asking = JoinHandle<Result<(Control, Vec<ChannelInfo>), ControlError>>;
+
 struct State {
     options: RdmaOptions,
     channel: ChannelId,
     control: Option<Control>,
     /// When the publisher is asked again, while there is no connection to it.
     ask_at: Nanos,
+    asking: Option<Asking>,
     ud: Option<UdRxKeeper>,
+    /// What was last heard of the datagrams.
+    heard: Option<UdInfo>,
     rc: Option<RcRxKeeper>,
     ring: Ring,
     news: SyncSender<RdmaNews>,
@@ -99,15 +109,11 @@ pub(crate) fn open(
         ));
     }
     let (id, lane) = (ChannelId::new(channel.id), Lane::new(channel.lane));
-    let (ud_rx, ud) = match rdma.ud.filter(|_| options.ud && no_datagrams.is_none()) {
+    let datagrams = rdma.ud.filter(|_| options.ud && no_datagrams.is_none());
+    let (ud_rx, ud) = match datagrams {
         Some(info) => {
-            if (info.mtu as usize) > local.port.active_mtu {
-                return Err(not_sent(&format!(
-                    "its datagrams have up to {} bytes, and the MTU of {} is {}: raise it",
-                    info.mtu,
-                    local.device.name(),
-                    local.port.active_mtu
-                )));
+            if let Some(why) = too_long(&info, &local) {
+                return Err(not_sent(&why));
             }
             let (rx, mut keeper) = open_ud(options, &info, id)?;
             keeper.expect(vec![source(&info)]);
@@ -123,12 +129,16 @@ pub(crate) fn open(
         false => (None, None),
     };
     let paths = usize::from(ud.is_some()) + usize::from(rc.is_some());
+    // From here on lanes wait while it answers.
+    control.set_patience(ASK_PATIENCE)?;
     let mut state = State {
         options: options.clone(),
         channel: id,
         control: Some(control),
         ask_at: Nanos::ZERO,
+        asking: None,
         ud,
+        heard: datagrams,
         rc,
         ring: Ring::Idle { retry_at: Nanos::ZERO },
         news,
@@ -182,6 +192,14 @@ fn open_rc(
     Ok(RcRx::open(&rc, channel, lane)?)
 }
 
+/// Why datagrams as long as the publisher's may not come, if so: longer ones than the port's MTU are lost without a word.
+fn too_long(info: &UdInfo, local: &LocalPort) -> Option<String> {
+    let (device, mtu) = (local.device.name(), local.port.active_mtu);
+    let is_too_long = info.mtu as usize > mtu;
+    is_too_long
+        .then(|| format!("its datagrams have up to {} bytes, and the MTU of {device} is {mtu}: raise it", info.mtu))
+}
+
 fn source(info: &UdInfo) -> UdSource {
     UdSource { gid: Gid(Ipv6Addr::octets(&info.source_gid)), queue_pair: info.source_queue_pair }
 }
@@ -226,6 +244,8 @@ impl State {
                 }
                 RcRxEvent::Refused { why } => self.say(RdmaNews::Refused { why: why.to_string() }),
                 RcRxEvent::CannotConnect { error } => self.lose(error.to_string(), now),
+                // While another ring is offered, that is said of the one before, which was given up already.
+                RcRxEvent::Lost { .. } if matches!(self.ring, Ring::Offered { .. }) => {}
                 RcRxEvent::Lost { why } => self.lose(why.to_string(), now),
                 RcRxEvent::Device(event) => self.say(RdmaNews::Device { what: event.kind.text().to_owned() }),
             }
@@ -243,7 +263,7 @@ impl State {
 
     fn turn_control(&mut self, now: Nanos) -> usize {
         let Some(control) = &mut self.control else { return self.ask_again(now) };
-        match control.next_notice() {
+        match control.next_notice().and_then(|notice| control.check(now).map(|()| notice)) {
             Ok(None) => {}
             Ok(Some(Notice::Dropped { channel, why })) => {
                 if channel == self.channel.0.get() {
@@ -252,7 +272,7 @@ impl State {
                 return 1;
             }
             Ok(Some(Notice::Changed { channels })) => {
-                self.heed(&channels);
+                self.heed(&channels, now);
                 return 1;
             }
             Err(error) => {
@@ -284,32 +304,60 @@ impl State {
     }
 
     fn ask_again(&mut self, now: Nanos) -> usize {
-        if now < self.ask_at {
-            return 0;
-        }
-        let RdmaOptions { control, token, name, .. } = &self.options;
-        let asked = Control::connect_within(ASK_PATIENCE, *control, token, name)
-            .and_then(|mut control| control.directory().map(|channels| (control, channels)));
-        match asked {
-            Ok((control, channels)) => {
-                self.control = Some(control);
-                self.heed(&channels);
+        let asked = match self.asking.take() {
+            Some(asking) if asking.is_finished() => asking.join(),
+            Some(asking) => {
+                self.asking = Some(asking);
+                return 0;
             }
-            Err(error) => {
+            None if now < self.ask_at => return 0,
+            None => {
+                let RdmaOptions { control, token, name, .. } = self.options.clone();
+                let ask = move || {
+                    let mut control = Control::connect_within(ASK_PATIENCE, control, &token, &name)?;
+                    let channels = control.directory()?;
+                    Ok((control, channels))
+                };
+                match std::thread::Builder::new().name("bookcast-ask".to_owned()).spawn(ask) {
+                    Ok(asking) => self.asking = Some(asking),
+                    Err(error) => {
+                        self.ask_at = now.plus(RETRY_NS);
+                        self.last = format!("no thread to ask the publisher: {error}");
+                    }
+                }
+                return 1;
+            }
+        };
+        match asked {
+            Ok(Ok((control, channels))) => {
+                self.control = Some(control);
+                self.heed(&channels, now);
+            }
+            Ok(Err(error)) => {
                 self.ask_at = now.plus(RETRY_NS);
                 self.last = error.to_string();
             }
+            // It has said so on standard error.
+            Err(_) => self.ask_at = now.plus(RETRY_NS),
         }
         1
     }
 
     /// Takes note of how the channel is reached now.
-    fn heed(&mut self, channels: &[ChannelInfo]) {
+    fn heed(&mut self, channels: &[ChannelInfo], now: Nanos) {
         let Some(channel) = channels.iter().find(|channel| channel.id == self.channel.0.get()) else { return };
-        if let Some(info) = channel.rdma.and_then(|rdma| rdma.ud)
-            && let Some(keeper) = &mut self.ud
-        {
-            keeper.expect(vec![source(&info)]);
+        let Some(info) = channel.rdma.and_then(|rdma| rdma.ud).filter(|info| self.heard != Some(*info)) else { return };
+        let Some(keeper) = &mut self.ud else { return };
+        let before = self.heard.replace(info);
+        keeper.expect(vec![source(&info)]);
+        keeper.regroup(info.group, info.qkey, now);
+        let too_long = too_long(&info, keeper.local());
+        if before.is_some_and(|before| (before.group, before.qkey) != (info.group, info.qkey)) {
+            let why = format!("the publisher sends to another group now, {}, which is being joined", info.group);
+            self.say(RdmaNews::DatagramsOut { why });
+        }
+        if let Some(why) = too_long {
+            self.say(RdmaNews::DatagramsOut { why });
         }
     }
 
@@ -317,20 +365,22 @@ impl State {
     fn offer(&mut self, now: Nanos) {
         let (Some(keeper), Some(control)) = (&mut self.rc, &mut self.control) else { return };
         let retry = Ring::Idle { retry_at: now.plus(RETRY_NS) };
-        let RcOffer { at, address, key, lines } = match keeper.offer() {
+        let RcOffer { at, address, key, lines, from } = match keeper.offer() {
             Ok(offer) => offer,
             Err(error) => {
                 self.ring = retry;
                 return self.say(RdmaNews::Lost { why: error.to_string() });
             }
         };
-        match control.connect_ring(self.channel.0.get(), RingOffer { at, address, key, lines }) {
+        match control
+            .connect_ring(self.channel.0.get(), RingOffer { at, address, key, lines, from: from.map(|from| from.0) })
+        {
             Ok(token) => {
                 keeper.expect(RcToken::from_bytes(token.0));
                 self.ring = Ring::Offered { since: now };
             }
-            Err(error @ crate::ControlError::Refused { .. }) => {
-                self.ring = retry;
+            Err(error @ ControlError::Refused { .. }) => {
+                self.ring = Ring::Idle { retry_at: now.plus(REFUSED_RETRY_NS) };
                 self.say(RdmaNews::Lost { why: error.to_string() });
             }
             Err(error) => self.hang_up(error.to_string(), now),

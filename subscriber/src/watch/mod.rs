@@ -193,7 +193,7 @@ fn watch_rdma(arguments: &Arguments, builder: Builder, address: Ipv4Addr, stop: 
 
 #[cfg(not(feature = "rdma"))]
 fn watch_rdma(_: &Arguments, _: Builder, _: Ipv4Addr, _: &AtomicBool) -> Result<bool, Failure> {
-    Err("this build has no RDMA; build it with `cargo build --release --features rdma` (the README says what that needs)".into())
+    Err("this build has no RDMA; build it with `cargo build --release --workspace --features rdma` (the README says what that needs)".into())
 }
 
 fn watch<R: LaneRx + Source + Send>(

@@ -30,7 +30,7 @@ impl From<RcOffer> for RcAt {
 
 impl From<RcAt> for RcOffer {
     fn from(at: RcAt) -> RcOffer {
-        RcOffer { at: at.at, address: at.address, key: at.key, lines: at.lines }
+        RcOffer { at: at.at, address: at.address, key: at.key, lines: at.lines, from: None }
     }
 }
 

@@ -112,3 +112,96 @@ fn millions_of_hostile_records_never_panic_and_digests_stay_those_of_the_book() 
         run(seed, 300_000, true);
     }
 }
+
+/// What came of lines: changes of state, and of whose readable books the end of an event changed what.
+#[derive(Default, PartialEq, Debug)]
+struct Came {
+    states: Vec<StateChange>,
+    changed: Vec<InstrumentId>,
+}
+
+impl Came {
+    fn poll(&mut self, books: &mut Books) {
+        while let Some(event) = books.poll_event() {
+            match event {
+                BookEvent::State(change) => self.states.push(change),
+                BookEvent::EventEnd(end) if end.changed => self.changed.push(end.instrument),
+                BookEvent::EventEnd(_) => {}
+            }
+        }
+    }
+}
+
+/// Mostly an event of one instrument, one to four lines with LAST on the last; now and then something else.
+fn message(random: &mut Random) -> Vec<Record> {
+    if random.below(60) == 0 {
+        // Ends what is open, or mends what is Stale.
+        return vec![last(if random.below(4) == 0 { Kind::CLEAR } else { Kind::EVENT_END }, CHANNEL)];
+    }
+    let instrument = InstrumentId(1 + random.below(5) as u32);
+    let count = 1 + random.below(4);
+    let mut records: Vec<Record> = (0..count).map(|_| hostile(random)).collect();
+    if random.below(200) != 0 {
+        for (record, at) in records.iter_mut().zip(1..) {
+            record.instrument.set(instrument.0);
+            let other = record.flags.without(Flags::LAST);
+            record.flags = if at == count { other.with(Flags::LAST) } else { other };
+            if matches!(record.kind, Kind::BOOK_DIGEST | Kind::EVENT_END) {
+                record.kind = Kind::DELETE;
+            }
+        }
+    }
+    records
+}
+
+#[test]
+fn a_message_taken_at_once_leaves_the_books_as_its_lines_one_by_one() {
+    for seed in 1..=4 {
+        let mut random = Random(seed);
+        let start = if seed % 2 == 0 { Start::Strict } else { Start::Natural };
+        let (mut at_once, mut one_by_one) = (Books::new(SMALL, start), Books::new(SMALL, start));
+        let mut sequencer = Sequencer::new(Epoch(1), 8);
+        let mut taken_at_once = 0;
+        for step in 0..20_000 {
+            let mut lines = Vec::new();
+            for record in message(&mut random) {
+                if record.instrument_id().0 > MAX_INSTRUMENTS {
+                    continue; // The sequencer would make room for it.
+                }
+                let (stamp, line) = sequencer.seal(&record, Nanos(step)).expect("not exhausted");
+                // Lost lines now and then, so that counts do not always continue.
+                if random.below(5_000) != 0 {
+                    lines.push((stamp, line.record));
+                }
+            }
+            if random.below(2_000) == 0 {
+                at_once.on_gap();
+                one_by_one.on_gap();
+            }
+            let (mut ours, mut theirs) = (Came::default(), Came::default());
+            for (stamp, record) in &lines {
+                one_by_one.apply(*stamp, record);
+                theirs.poll(&mut one_by_one);
+            }
+            ours.poll(&mut at_once);
+            match at_once.apply_event(&lines) {
+                Some(changed) => {
+                    taken_at_once += 1;
+                    ours.changed.extend(changed.then(|| lines[0].1.instrument_id()));
+                }
+                None => lines.iter().for_each(|(stamp, record)| at_once.apply(*stamp, record)),
+            }
+            ours.poll(&mut at_once);
+            assert_eq!(ours, theirs, "seed {seed} step {step}");
+            for instrument in one_by_one.instruments() {
+                let of = |books: &Books| books.view(instrument).map(|view| (view.digests(), view.state(), view.bbo()));
+                assert_eq!(of(&at_once), of(&one_by_one), "seed {seed} step {step} {instrument:?}");
+            }
+        }
+        assert!(taken_at_once > 5_000, "seed {seed}: {taken_at_once} messages at once");
+        for kind in Inconsistency::ALL {
+            assert_eq!(at_once.inconsistencies(kind), one_by_one.inconsistencies(kind), "seed {seed} {kind:?}");
+        }
+        assert_eq!(at_once.digest_counts(), one_by_one.digest_counts(), "seed {seed}");
+    }
+}

@@ -223,3 +223,44 @@ fn a_gzip_of_nothing_says_that_nothing_is_in_it() {
     assert!(got.is_empty());
     assert!(matches!(end, Err(FeedError::Empty { .. })), "{end:?}");
 }
+
+#[test]
+fn a_glance_shows_what_comes_next_and_takes_nothing() {
+    let bytes = framed(&[b"one", b"twelve", b"three", b"four"]);
+    let mut source = BinaryFile::from_reader(&bytes[..], Path::new("x"), FramingOptions::default());
+    let glance = |source: &BinaryFile<&[u8]>, limit| {
+        let mut seen = Vec::new();
+        source.glance(limit, &mut |message| seen.push(message.to_vec()));
+        seen
+    };
+    assert!(glance(&source, 2).is_empty(), "nothing has been read yet");
+    for expected in [&b"one"[..], b"twelve", b"three", b"four"] {
+        assert_eq!(source.next().expect("sound").expect("there is one").bytes, expected);
+        let (delivered, offset) = (source.delivered(), source.offset());
+        let mut rest = Vec::new();
+        while let Some((len, tail)) = bytes[offset as usize..]
+            .get(rest.iter().map(|m: &Vec<u8>| m.len() + 2).sum()..)
+            .and_then(|tail| tail.split_first_chunk::<2>())
+        {
+            rest.push(tail[..usize::from(u16::from_be_bytes(*len))].to_vec());
+        }
+        assert_eq!(glance(&source, 9), rest);
+        assert_eq!(glance(&source, 1), rest[..rest.len().min(1)]);
+        assert_eq!((source.delivered(), source.offset()), (delivered, offset));
+    }
+}
+
+#[test]
+fn a_glance_ends_before_what_is_cut_or_cannot_be_framed() {
+    for (end, whole) in [(&b"\x00\x09cut"[..], 1), (b"\x00\x00more", 1), (b"\x00", 1), (b"", 1)] {
+        let bytes = [&framed(&[b"one", b"two"])[..], end].concat();
+        let mut source = BinaryFile::from_reader(&bytes[..], Path::new("x"), FramingOptions::default());
+        assert!(source.next().expect("sound").is_some());
+        let mut seen = 0;
+        source.glance(9, &mut |message| {
+            assert_eq!(message, b"two");
+            seen += 1;
+        });
+        assert_eq!(seen, whole, "{end:?}");
+    }
+}

@@ -213,6 +213,25 @@ fn a_cancel_takes_shares_off_and_a_delete_takes_what_is_left() {
 }
 
 #[test]
+fn the_order_of_a_message_to_come_is_told_for_the_five_that_change_one() {
+    let feed = feed();
+    for byte in 0..=255u8 {
+        let mut bytes = vec![byte, 0, 5];
+        bytes.resize(11, 0);
+        bytes.extend(77u64.to_be_bytes());
+        let told = b"ECXDU".contains(&byte).then_some((InstrumentId(1), 77));
+        assert_eq!(feed.normaliser.order_of(&bytes), told, "type {byte:02X}");
+        bytes[2] = 6;
+        assert_eq!(feed.normaliser.order_of(&bytes), None, "a locate that nothing is known of");
+        bytes[2] = 5;
+        bytes.extend([0; 20]);
+        assert_eq!(feed.normaliser.order_of(&bytes), told);
+        assert_eq!(feed.normaliser.order_of(&bytes[..18]), None, "cut short");
+    }
+    assert_eq!(feed.normaliser.order_of(b""), None);
+}
+
+#[test]
 fn a_replace_of_an_ask_stays_an_ask() {
     let mut feed = feed();
     feed.add(5, 9, b'S', 100, 123_400);

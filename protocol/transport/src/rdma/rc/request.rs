@@ -22,6 +22,19 @@ pub struct RcOffer {
     pub key: u32,
     /// Places of the ring.
     pub lines: u64,
+    /// The line that it wants next, if it had a connection before: what was published meanwhile is written too, where it
+    /// is still there.
+    pub from: Option<Stamp>,
+}
+
+impl RcOffer {
+    /// Whether a ring can be there: as many places as a ring can have, and an end within the address space. Its numbers come
+    /// from somebody else, and may be any.
+    pub(super) fn is_ring(&self) -> bool {
+        self.lines.is_power_of_two()
+            && (2..=crate::shm::MAX_LINES as u64).contains(&self.lines)
+            && self.address.checked_add(super::ring_len(self.lines)).is_some()
+    }
 }
 
 /// What a publisher's connection must present: told to both sides by another way, and good for one connection.
@@ -211,6 +224,19 @@ mod tests {
             other[bit / 8] ^= 1 << (bit % 8);
             assert!(!token.matches(&RcToken::from_bytes(other)), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn an_offer_of_any_numbers_is_looked_at_and_only_a_ring_is_one() {
+        let at = "10.99.0.2:1".parse().expect("an address");
+        let offer = RcOffer { at, address: 4096, key: 1, lines: 256, from: None };
+        assert!(offer.is_ring() && RcOffer { lines: 2, ..offer }.is_ring());
+        let most = crate::shm::MAX_LINES as u64;
+        for lines in [0, 1, 100, most + 1, most * 2, 1 << 58, 1 << 62, 1 << 63, u64::MAX] {
+            assert!(!RcOffer { lines, ..offer }.is_ring(), "{lines}");
+        }
+        let last = u64::MAX - 128 - 256 * 64;
+        assert!(RcOffer { address: last, ..offer }.is_ring() && !RcOffer { address: last + 1, ..offer }.is_ring());
     }
 
     #[test]

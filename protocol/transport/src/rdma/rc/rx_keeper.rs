@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
@@ -171,6 +172,8 @@ pub struct RcRxKeeper {
     lane: Lane,
     counters: RcRxCounters,
     events: VecDeque<RcRxEvent>,
+    /// The stamp after the last line that the hot half handed up.
+    place: Arc<AtomicU64>,
 }
 
 impl RcRxKeeper {
@@ -185,6 +188,7 @@ impl RcRxKeeper {
             });
         }
         let events_of_connections = EventChannel::new().map_err(|source| no_channel(&local, source))?;
+        let place = Arc::new(AtomicU64::new(0));
         let (to_hot, inbox) = mailbox(RINGS_OUT);
         let (outbox, from_hot) = mailbox(RINGS_OUT);
         let keeper = RcRxKeeper {
@@ -201,8 +205,9 @@ impl RcRxKeeper {
             lane,
             counters: RcRxCounters::default(),
             events: VecDeque::new(),
+            place: Arc::clone(&place),
         };
-        Ok((RcRx::new(inbox, outbox), keeper))
+        Ok((RcRx::new(inbox, outbox, place), keeper))
     }
 
     /// A fresh ring, and a place to ask for it. An offer that nobody has taken is withdrawn: its ring, key and port are
@@ -233,7 +238,9 @@ impl RcRxKeeper {
         let (address, key, lines) = (ring.region.address(), ring.region.remote_key(), self.options.lines as u64);
         self.offered = Some(Offered { token: None, listener, ring });
         self.counters.offers += 1;
-        Ok(RcOffer { at, address, key, lines })
+        // Relaxed: see `RcRx::poll`.
+        let from = Some(Stamp(self.place.load(Ordering::Relaxed))).filter(|place| place.0 > 0);
+        Ok(RcOffer { at, address, key, lines, from })
     }
 
     /// Admits whoever shows `token` to the ring that was offered last, once. Until then nobody is admitted.
@@ -373,12 +380,13 @@ impl RcRxKeeper {
         let start = StartAt::At(first.sequence());
         let path = LanePath::new(self.lane, Carrier::RdmaRc);
         let reader = RingReader::new(ring.memory.clone(), shape, path, start, self.options.hedge_ns);
+        // An older connection's queue pair goes before the hot half hears of the new ring: it reads the old one to its end,
+        // and that must not move any more.
+        self.connected = None;
         // Where the hot half is gone, the reader goes too.
         if self.to_hot.post(Box::new(reader.watching_its_place())).is_ok() {
             self.rings_out += 1;
         }
-        // Of an older connection the queue pair goes first, so that its ring is read to an end.
-        self.connected = None;
         self.connected = Some(Connected { queue_pair, id, listener, ring });
         self.counters.connected += 1;
         self.events.push_back(RcRxEvent::Connected { first });

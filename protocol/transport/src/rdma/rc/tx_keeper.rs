@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
@@ -28,6 +28,10 @@ use crate::ring::RingWriter;
 
 /// Events of the device that are kept for whoever asks late; more are counted by nobody and lost.
 const DEVICE_EVENTS: usize = 64;
+
+/// Attempts on iWARP that were given up and that the kernel has not let go of, at least: each keeps a thread, a queue pair and
+/// an identifier, and whoever is asked for connections without end must not run out of them.
+const LEAST_BURIED: usize = 16;
 
 /// How often it is tried to open a device again that has failed.
 const MEND_INTERVAL_NS: i64 = 1_000_000_000;
@@ -121,6 +125,12 @@ pub enum DropReason {
         /// How many.
         max_peers: usize,
     },
+    /// The kernel has not let go yet of as many attempts that were given up.
+    #[error("{attempts} attempts that were given up have not ended in the kernel yet: offer again in ten seconds")]
+    Unended {
+        /// How many.
+        attempts: usize,
+    },
     /// The own side could not be set up.
     #[error("{0}")]
     Setup(RdmaError),
@@ -142,7 +152,8 @@ impl DropReason {
             | DropReason::Disconnected
             | DropReason::NotConnected { .. }
             | DropReason::TimeLimit { .. }
-            | DropReason::TooMany { .. } => Reaction::DropPeer,
+            | DropReason::TooMany { .. }
+            | DropReason::Unended { .. } => Reaction::DropPeer,
             DropReason::Refused(_) | DropReason::Rejected { .. } | DropReason::BadOffer { .. } => Reaction::RefusePeer,
             DropReason::Write(PeerFailure::NotPosted { .. }) | DropReason::Setup(_) => Reaction::OwnFault,
             DropReason::Device(kind) => match kind.reaction() {
@@ -210,6 +221,8 @@ pub struct RcTxKeeper {
     memory: RingMemory,
     /// The device or the completion queue failed, and no connection works until everything is opened again.
     broken: Option<Broken>,
+    /// Attempts that `bury` has not done with.
+    buried: Arc<AtomicUsize>,
     counters: RcTxCounters,
     events: VecDeque<RcTxEvent>,
 }
@@ -240,6 +253,7 @@ impl RcTxKeeper {
             next_ticket: 0,
             memory: ring.memory().clone(),
             broken: None,
+            buried: Arc::new(AtomicUsize::new(0)),
             counters: RcTxCounters::default(),
             events: VecDeque::new(),
         })
@@ -391,10 +405,13 @@ impl RcTxKeeper {
         if let Some(broken) = &self.broken {
             return Err(DropReason::Device(broken.kind));
         }
-        let is_ring = offer.lines.is_power_of_two() && (2..=crate::shm::MAX_LINES as u64).contains(&offer.lines);
-        let len = super::ring_len(offer.lines);
-        if !is_ring || offer.address.checked_add(len).is_none() {
+        if !offer.is_ring() {
             return Err(DropReason::BadOffer { lines: offer.lines, address: offer.address });
+        }
+        // Relaxed: a bound, and nothing hangs on it.
+        let attempts = self.buried.load(Ordering::Relaxed);
+        if attempts >= self.options.max_peers.max(LEAST_BURIED) {
+            return Err(DropReason::Unended { attempts });
         }
         let failed = |source| DropReason::NotConnected { step: Step::Address, source };
         let id = ConnectionId::new(&self.events_of_connections).map_err(failed)?;
@@ -467,7 +484,7 @@ impl RcTxKeeper {
         let Sources { domain, completions, .. } = &*self.sources;
         let queue_pair =
             QueuePair::new(domain, Service::Rc, completions, completions, depths).map_err(DropReason::Setup)?;
-        let first = self.first(self.sessions[place].offer.lines);
+        let first = self.first(&self.sessions[place].offer);
         let session = &mut self.sessions[place];
         queue_pair.init_rc(&session.id, RemoteRights::NONE).map_err(DropReason::Setup)?;
         let number = queue_pair.number();
@@ -479,13 +496,15 @@ impl RcTxKeeper {
         asked.map_err(|source| DropReason::NotConnected { step: Step::Answer, source })
     }
 
-    /// Where a subscriber begins: with the ring's first line if a quarter of the smaller ring holds everything since, so
-    /// that it is not overtaken while it catches up; else with what comes now.
-    fn first(&self, lines: u64) -> Stamp {
+    /// Where a subscriber begins: with the line that it wants next, or the ring's first, if a quarter of the smaller ring
+    /// holds everything since, so that it is not overtaken while it catches up; else with what comes now.
+    fn first(&self, offer: &RcOffer) -> Stamp {
         // Relaxed: see `RcRingTx::turn`.
         let head = Stamp(self.sources.head.load(Ordering::Relaxed));
-        let written = head.0 - self.ring_first.0;
-        if written <= self.ring_lines.min(lines) / 4 { self.ring_first } else { head }
+        // Of another epoch, or of no line that there is: it says nothing.
+        let wanted = offer.from.filter(|from| (self.ring_first..=head).contains(from));
+        let start = wanted.unwrap_or(self.ring_first);
+        if head.0 - start.0 <= self.ring_lines.min(offer.lines) / 4 { start } else { head }
     }
 
     /// The subscriber agrees: the queue pair is made ready, looked at, and given to the hot half.
@@ -577,13 +596,7 @@ impl RcTxKeeper {
     /// The end of a session whose queue pair is here, or gone.
     fn end(&mut self, place: usize, why: DropReason) {
         let Session { ticket, beat_place, stage, id, .. } = self.sessions.remove(place);
-        match stage {
-            Stage::Answer(queue_pair) if self.local.device.transport() == Transport::Iwarp => self.bury(queue_pair, id),
-            stage => {
-                drop(stage);
-                drop(id);
-            }
-        }
+        self.let_go(stage, id);
         self.free_places.push(beat_place);
         self.tell_dropped(ticket, why);
     }
@@ -600,17 +613,52 @@ impl RcTxKeeper {
 }
 
 impl RcTxKeeper {
+    /// Destroys what a session had here.
+    fn let_go(&self, stage: Stage, id: ConnectionId) {
+        match stage {
+            Stage::Answer(queue_pair) if self.local.device.transport() == Transport::Iwarp => self.bury(queue_pair, id),
+            stage => {
+                drop(stage);
+                drop(id);
+            }
+        }
+    }
+
     /// Destroys what still waits for an answer on iWARP. There the kernel lets go of neither queue pair nor identifier until
     /// the answer has come or its own time is over (`connect_wait` of iw_cm; 10 s on siw), and others must not wait so long.
     fn bury(&self, queue_pair: QueuePair, id: ConnectionId) {
-        let sources = Arc::clone(&self.sources);
-        let bury = move || {
-            drop(queue_pair);
-            drop(id);
-            drop(sources);
-        };
+        let (sources, buried) = (Arc::clone(&self.sources), Arc::clone(&self.buried));
+        buried.fetch_add(1, Ordering::Relaxed);
+        let grave = Grave { queue_pair: Some(queue_pair), id: Some(id), _sources: sources, buried };
         // Without a thread it is done here, which the closure's end does.
-        let _ = std::thread::Builder::new().name("rc-bury".to_owned()).spawn(bury);
+        let _ = std::thread::Builder::new().name("rc-bury".to_owned()).spawn(move || drop(grave));
+    }
+}
+
+/// What is destroyed by [`bury`](RcTxKeeper::bury).
+struct Grave {
+    queue_pair: Option<QueuePair>,
+    id: Option<ConnectionId>,
+    /// What the queue pair would have sent from.
+    _sources: Arc<Sources>,
+    buried: Arc<AtomicUsize>,
+}
+
+impl Drop for Grave {
+    fn drop(&mut self) {
+        // Before the identifier (rdma_destroy_id(3)).
+        self.queue_pair = None;
+        self.id = None;
+        self.buried.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for RcTxKeeper {
+    /// Attempts that are under way do not hold up whoever closes the lane.
+    fn drop(&mut self) {
+        while let Some(Session { stage, id, .. }) = self.sessions.pop() {
+            self.let_go(stage, id);
+        }
     }
 }
 

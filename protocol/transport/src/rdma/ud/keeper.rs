@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use protocol::time::Nanos;
@@ -279,6 +280,14 @@ impl<S: Side> Core<S> {
         assert!(matches!(self.target, Target::Peer(_)), "a lane to {:?}", self.target);
         self.target = Target::Peer(peer);
         self.stop(now);
+    }
+
+    pub(super) fn regroup(&mut self, group: Ipv4Addr, qkey: u32, now: Nanos) {
+        assert!(self.target == Target::Group, "a lane to {:?}", self.target);
+        if (self.options.group, self.options.qkey) != (group, qkey) {
+            (self.options.group, self.options.qkey) = (group, qkey);
+            self.stop(now);
+        }
     }
 
     fn number(&self) -> Option<u32> {

@@ -1,5 +1,6 @@
 //! The receiving half of a UD lane.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use protocol::packet::Refused;
@@ -8,7 +9,7 @@ use protocol::run::{Carrier, RunSink};
 use protocol::time::Nanos;
 
 use super::super::completion::{Completion, CompletionQueue};
-use super::super::device::Gid;
+use super::super::device::{Fabric, Gid};
 use super::super::domain::Domain;
 use super::super::error::RdmaError;
 use super::super::local::LocalPort;
@@ -16,7 +17,7 @@ use super::super::mailbox::{Inbox, Outbox, mailbox};
 use super::super::multicast::{GroupAddress, MulticastMembership};
 use super::super::queue_pair::{Depths, Piece, QueuePair, ReceiveList, Service};
 use super::super::region::{Region, Rights};
-use super::keeper::{Built, Core, Order, Return, Side, Target, UdEvent, UdKeeperCounters, is_failure, note, refusal};
+use super::keeper::{Built, Core, Order, Return, Side, Target, UdEvent, UdKeeperCounters, is_failure, note};
 use super::{
     BATCH, BUFFER_OFFSET, BUFFER_STRIDE, GRH_LEN, ORDERS, PACKET_LEN, RETURNS, UdFailure, UdOptions, UdPeer, UdSource,
     slab,
@@ -68,6 +69,8 @@ pub(super) struct RxEquipment {
     qkey: u32,
     depth: usize,
     buffer_len: usize,
+    /// What the 40 bytes before a datagram are follows from it.
+    fabric: Fabric,
 }
 
 /// What the hot half works with: the equipment, and what was taken from it.
@@ -124,7 +127,9 @@ impl Side for RxSide {
         let qkey = options.qkey_of(local, group);
         queue_pair.open_ud(local, qkey)?;
         let buffer_len = GRH_LEN + PACKET_LEN.min(local.port.active_mtu);
-        let equipment = Arc::new(RxEquipment { queue_pair, region, completions, slab, qkey, depth, buffer_len });
+        let fabric = local.fabric;
+        let equipment =
+            Arc::new(RxEquipment { queue_pair, region, completions, slab, qkey, depth, buffer_len, fabric });
         let mut gear = RxGear {
             equipment: Arc::clone(&equipment),
             batch: [Completion::empty(); BATCH],
@@ -282,9 +287,9 @@ impl RxGear {
         // it: lines are handed up and done with before their buffer is given back.
         if let Err((taken, error)) = unsafe { self.equipment.queue_pair.post_receives(&mut self.list) } {
             counters.not_reposted += (count - taken) as u64;
-            if let Some(errno) = refusal(&error) {
-                self.failure.get_or_insert(UdFailure::NotPosted { errno });
-            }
+            // The queue has room for every buffer there is, so even a full one is a failure; and a buffer that does not go
+            // back is one less for as long as this queue pair lives, until there is none and nothing comes, without a word.
+            self.failure.get_or_insert(UdFailure::NotPosted { errno: error.raw_os_error().unwrap_or(0) });
         }
     }
 
@@ -346,7 +351,8 @@ impl LaneRx for UdRx {
             // within this turn of the loop.
             let bytes = unsafe { gear.equipment.slab.bytes(start, len) };
             let (header, packet) = bytes.split_at(GRH_LEN);
-            let gid = if completion.has_grh() { source_gid(header) } else { Gid::default() };
+            let fabric = gear.equipment.fabric;
+            let gid = if completion.has_grh() { source_gid(header, fabric) } else { Gid::default() };
             let source = UdSource { gid, queue_pair: completion.source_queue_pair() };
             if self.sources.own.contains(&source) {
                 counters.own += 1;
@@ -400,6 +406,15 @@ impl UdRxKeeper {
         self.send_sources();
     }
 
+    /// Receives from another group, or with another key, from now on: the publisher is another one. The lane is built anew
+    /// for that, unless it has both already. For a lane of a group ([`UdRx::open`]).
+    ///
+    /// # Panics
+    /// If the lane has no group.
+    pub fn regroup(&mut self, group: Ipv4Addr, qkey: u32, now: Nanos) {
+        self.core.regroup(group, qkey, now);
+    }
+
     /// Drops and counts datagrams of these senders: the own ones, which the network brings back.
     pub fn ignore_own(&mut self, own: Vec<UdSource>) {
         self.sources.1 = own;
@@ -432,12 +447,12 @@ impl UdRxKeeper {
     }
 }
 
-/// The sender's GID, from the 40 bytes before a datagram: a routing header as IPv6 has it, or 20 unused bytes and an IPv4
-/// header.
-fn source_gid(header: &[u8]) -> Gid {
-    // An IPv6 header begins with its version; the 20 bytes before an IPv4 header are zeroes on some devices and undefined
-    // on others, so the IPv4 header is looked at first: version 4, five words.
-    if header[20] == 0x45 {
+/// The sender's GID, from the 40 bytes before a datagram: InfiniBand's routing header, which is laid out as IPv6's is; on RoCE
+/// that, or 20 unused bytes and an IPv4 header.
+fn source_gid(header: &[u8], fabric: Fabric) -> Gid {
+    // The 20 bytes before an IPv4 header are zeroes on some devices and undefined on others, so that one is looked for first:
+    // version 4, five words. On InfiniBand the byte is one of the sender's port number, and may be anything.
+    if fabric == Fabric::RoceV2 && header[20] == 0x45 {
         let source: [u8; 4] = header[32..36].try_into().expect("four bytes");
         return Gid::from_ipv4(source.into());
     }
@@ -446,8 +461,6 @@ fn source_gid(header: &[u8]) -> Gid {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
-
     use super::*;
 
     #[test]
@@ -456,10 +469,23 @@ mod tests {
         header[20] = 0x45;
         header[32..36].copy_from_slice(&[10, 99, 0, 1]);
         header[36..40].copy_from_slice(&[239, 1, 2, 3]);
-        assert_eq!(source_gid(&header), Gid::from_ipv4(Ipv4Addr::new(10, 99, 0, 1)));
+        assert_eq!(source_gid(&header, Fabric::RoceV2), Gid::from_ipv4(Ipv4Addr::new(10, 99, 0, 1)));
         let mut header = [0; GRH_LEN];
         header[0] = 0x60;
         header[8..24].copy_from_slice(&[0xFE; 16]);
-        assert_eq!(source_gid(&header), Gid([0xFE; 16]));
+        for fabric in [Fabric::RoceV2, Fabric::InfiniBand] {
+            assert_eq!(source_gid(&header, fabric), Gid([0xFE; 16]));
+        }
+    }
+
+    #[test]
+    fn no_byte_of_a_port_number_on_infiniband_is_taken_for_an_ipv4_header() {
+        for byte in 0..=255 {
+            let mut header = [0; GRH_LEN];
+            header[0] = 0x60;
+            let gid = [0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0x24, 0x8A, 0x07, 3, byte, 0x11, 0x22, 0x33];
+            header[8..24].copy_from_slice(&gid);
+            assert_eq!(source_gid(&header, Fabric::InfiniBand), Gid(gid), "{byte:#x}");
+        }
     }
 }
