@@ -145,7 +145,6 @@ impl Subscriber {
             recover_ns: 40_000_000,
             early_lines: 1024,
             lane_silent_ns: 50_000_000,
-            ..ArbiterConfig::default()
         };
         let recovery =
             RecoveryConfig { reply_lines: REPLY_LINES, request_timeout_ns: 1_000_000, ..RecoveryConfig::default() };
