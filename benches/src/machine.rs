@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use core_affinity::CoreId;
 use hdrhistogram::Histogram;
+use protocol::time::Nanos;
 use publisher::pin::{self, PinError};
 use serde::Serialize;
 use transport::clock::Clock;
@@ -141,13 +142,17 @@ pub struct Jitter {
 
 /// Watches the calling thread's core for `watched_ns`.
 pub fn idle_jitter(clock: Clock, watched_ns: u64) -> Jitter {
-    let mut gaps = Histogram::<u64>::new(3).expect("3 digits are among those that there can be");
-    let began = clock.now();
+    gaps_between(|| clock.now(), watched_ns)
+}
+
+fn gaps_between(mut now: impl FnMut() -> Nanos, watched_ns: u64) -> Jitter {
+    // A minute at most: a histogram that finds its own bounds would not when it saturates.
+    let mut gaps = Histogram::<u64>::new_with_bounds(1, 60_000_000_000, 3).expect("bounds that there can be");
+    let began = now();
     let mut before = began;
     while (before.since(began).max(0) as u64) < watched_ns || gaps.is_empty() {
-        let now = clock.now();
-        gaps.saturating_record(now.since(before).max(0) as u64);
-        before = now;
+        let then = std::mem::replace(&mut before, now());
+        gaps.saturating_record(before.since(then).max(0) as u64);
     }
     Jitter { p999_ns: gaps.value_at_quantile(0.999), max_ns: gaps.max() }
 }
@@ -155,6 +160,18 @@ pub fn idle_jitter(clock: Clock, watched_ns: u64) -> Jitter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_core_that_was_away_once_shows_it() {
+        let mut at = 0;
+        let now = || {
+            at += if at == 30_000 { 5_000_000 } else { 30 };
+            Nanos(at)
+        };
+        let jitter = gaps_between(now, 6_000_000);
+        assert_eq!(jitter.p999_ns, 30);
+        assert!((4_990_000..5_010_000).contains(&jitter.max_ns), "{jitter:?}");
+    }
 
     #[test]
     fn a_core_is_watched_as_long_as_asked() {
