@@ -11,6 +11,7 @@
 //! - [`subjects`]: what we do: the ring, the subscriber on top of it, the datagram lane.
 //! - [`flow`]: flat out: lines a second through the ring beside a bare copy, and messages a second through the pipeline.
 //! - [`machine`]: where it was measured, and what the machine took meanwhile; with fewer than two cores nothing is claimed.
+//! - [`recovery`]: one lost packet, a late joiner, a subscriber that stands still.
 //! - [`report`]: all of it in words, validity first. [`numbers`]: README's numbers. [`day`]: a generated day in memory.
 //!
 //! ```
@@ -21,7 +22,7 @@
 //! assert_eq!(ratio.median, 1.5);
 //! ```
 //!
-//! The binaries are `hop` (latency ratios), `flow` (throughput) and `numbers` (which writes README.md's); criterion benches of
+//! The binaries are `hop` (latency ratios), `flow` (throughput), `heal` (recovery) and `numbers` (which writes README.md's); criterion benches of
 //! the pieces are in `benches/`, and the crate `costs` counts their instructions.
 //!
 //! Left out: peers.
@@ -35,5 +36,6 @@ pub mod limits;
 pub mod machine;
 pub mod numbers;
 pub mod ratio;
+pub mod recovery;
 pub mod report;
 pub mod subjects;

@@ -173,7 +173,7 @@ fn snapshots_are_written_and_read_as_drawn() {
         instrument_seq: u32::MAX - 1,
         form: SnapshotForm::Mbo,
         suspect: true,
-        trading_known: true,
+        suspect_known: true,
     };
     let order = RestingOrder { side: Side::ASK, price: -5, size: 100, priority: (1 << 32) + 7 };
     let end = SnapshotEnd {

@@ -203,7 +203,8 @@ pub struct ControlSection {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RecoverySection {
-    /// Where requests come in and answers leave from, by UDP, such as `10.0.0.1:31001`; port 0 takes any that is free.
+    /// Where requests come in and answers leave from, by UDP, such as `10.0.0.1:31001`; port 0 takes any that is free. On a
+    /// host with several addresses name the one that subscribers reach: they take answers from nowhere else.
     pub listen: SocketAddrV4,
     /// Lines kept to be sent again: a power of two. 1,048,576 lines are 64 MiB.
     #[serde(default = "history_lines")]
@@ -474,6 +475,12 @@ impl Config {
             {
                 return bad("recovery.core", error.to_string());
             }
+            if recovery.core.is_some() && recovery.core == self.run.core {
+                return bad(
+                    "recovery.core",
+                    "is the publishing loop's own (run.core): give it another, or none".into(),
+                );
+            }
             if self.control.is_none() {
                 let problem = "subscribers are let in by the control channel, and there is no [control]: add it";
                 return bad("recovery", problem.into());
@@ -577,6 +584,7 @@ mod tests {
             ("[udp]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "no multicast address"),
             ("[control]\nlisten = '127.0.0.1:0'\ntokens = []\n", "control.tokens"),
             ("[recovery]\nlisten = '127.0.0.1:0'\n", "there is no [control]"),
+            ("[recovery]\nlisten = '127.0.0.1:0'\ncore = 0\n[run]\ncore = 0\n", "recovery.core: is the publishing"),
             ("[recovery]\nlisten = '127.0.0.1:0'\nhistory_lines = 1000\n", "recovery.history_lines: 1000 is not"),
             ("[recovery]\nlisten = '127.0.0.1:0'\nlines_per_second = 1\n", "recovery.lines_per_second: 1 is not"),
             ("[recovery]\nlisten = '127.0.0.1:0'\nmtu = 100\n", "recovery.mtu: 100 is not"),

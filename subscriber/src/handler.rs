@@ -196,10 +196,15 @@ impl<'a> Context<'a> {
         self.books.view(instrument).ok_or(NotReadable::NeverHeard(instrument))
     }
 
-    /// Whether an instrument trades, as its last Status said. `None` where one may have been missed: then its book may be
-    /// crossed without being Suspect.
+    /// Whether an instrument trades, as its last Status said. `None` where one may have been missed.
     pub fn is_trading(&self, instrument: InstrumentId) -> Option<bool> {
         self.books.trading_is_known(instrument).then(|| self.books.is_trading(instrument))
+    }
+
+    /// Whether a book that is Live is so for the publisher too: not where a Status may have been missed, until a digest, a
+    /// Clear or a snapshot has come. Until then it may be crossed, while trading, without being Suspect.
+    pub fn suspect_is_known(&self, instrument: InstrumentId) -> bool {
+        self.books.suspect_is_known(instrument)
     }
 
     /// What the publisher said of an instrument.

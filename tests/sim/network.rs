@@ -18,8 +18,8 @@ pub(crate) const CHANNEL: ChannelId = ChannelId::new(7);
 pub(crate) struct Packet(Rc<Vec<Line>>);
 
 impl Packet {
-    pub(crate) fn new(next: Stamp, time: Nanos, lines: &[Line]) -> Packet {
-        let header = PacketHeader::new(CHANNEL, Lane::new(0), next, time, false);
+    pub(crate) fn new(lane: usize, next: Stamp, time: Nanos, lines: &[Line]) -> Packet {
+        let header = PacketHeader::new(CHANNEL, Lane::new(lane as u16), next, time, false);
         let mut first = [0u8; 64];
         first[32..].copy_from_slice(header.as_bytes());
         let mut all = Vec::with_capacity(lines.len() + 1);
@@ -74,10 +74,12 @@ pub(crate) enum Fault {
     SubscriberPause,
     /// The recovery server stops for a time; its ring may go round.
     ServerPause,
+    /// One of two lanes is silent for a time, and sends on with the newest lines.
+    LaneDown,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 12] = [
+    pub(crate) const ALL: [Fault; 13] = [
         Fault::Loss,
         Fault::Burst,
         Fault::Duplicate,
@@ -90,6 +92,7 @@ impl Fault {
         Fault::SubscriberCrash,
         Fault::SubscriberPause,
         Fault::ServerPause,
+        Fault::LaneDown,
     ];
 }
 

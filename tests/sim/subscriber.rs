@@ -8,7 +8,7 @@ use bookcast_tests::naive::NaiveState;
 use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::book::{BookState, BookView, BooksConfig, EventEnd, Start, StateChange};
 use protocol::line::{Epoch, SequenceNumber, Stamp};
-use protocol::record::{InstrumentId, Lane};
+use protocol::record::InstrumentId;
 use protocol::recovery::{CatchUpConfig, Recovery, RecoveryConfig, Session};
 use protocol::run::{Carrier, LanePath, Position, Run, RunSink};
 use protocol::time::Nanos;
@@ -21,7 +21,6 @@ use crate::oracle::Oracle;
 pub(crate) const BOOKS: BooksConfig = BooksConfig { instruments: 16, orders: 1024, levels: 256 };
 /// Lines of replies under way, on both sides.
 pub(crate) const REPLY_LINES: usize = 1024;
-const PATH: LanePath = LanePath::new(Lane::new(0), Carrier::Udp);
 
 /// What a subscriber is told, checked as it is told.
 pub(crate) struct Check {
@@ -44,7 +43,7 @@ impl Check {
     }
 
     /// A book that can be read is the publisher's at this very line.
-    fn compare(&mut self, view: &BookView<'_>, is_trading_known: bool) {
+    fn compare(&mut self, view: &BookView<'_>, is_suspect_known: bool) {
         let Some(at) = self.at() else { return };
         let instrument = view.instrument().0;
         let oracle = self.oracle.borrow();
@@ -56,8 +55,8 @@ impl Check {
         let (orders, levels) = view.digests();
         assert_eq!((orders, levels, view.resting_orders()), digests, "{}: instrument {instrument} at {at}", self.name);
         let same = match view.state() {
-            // A crossed book is Suspect only where it is known that it trades.
-            BookState::Live => state == NaiveState::Live || !is_trading_known,
+            // Where a Status may have been missed, a crossed book may be Suspect and not know it.
+            BookState::Live => state == NaiveState::Live || !is_suspect_known,
             BookState::Suspect => state == NaiveState::Suspect,
             _ => true,
         };
@@ -75,7 +74,7 @@ impl Check {
 
     fn compare_readable(&mut self, ctx: &Context<'_>, instrument: InstrumentId) {
         if let Ok(view) = ctx.book(instrument) {
-            self.compare(&view, ctx.is_trading(instrument).is_some());
+            self.compare(&view, ctx.suspect_is_known(instrument));
         }
     }
 }
@@ -127,21 +126,29 @@ pub(crate) struct Subscriber {
     pub(crate) inbox: VecDeque<(bool, Packet)>,
     pub(crate) paused_until: u64,
     pub(crate) refused: u64,
+    turns: u64,
 }
 
 /// Packets that fit into a receive queue.
 const QUEUE: usize = 512;
 
 impl Subscriber {
-    pub(crate) fn new(oracle: Rc<RefCell<Oracle>>, session: Session, seed: u64, name: String) -> Subscriber {
+    pub(crate) fn new(
+        oracle: Rc<RefCell<Oracle>>,
+        lanes: usize,
+        session: Session,
+        seed: u64,
+        name: String,
+    ) -> Subscriber {
         let arbiter = ArbiterConfig {
+            paths: lanes,
             hedge_ns: 200_000,
             recover_ns: 40_000_000,
             early_lines: 1024,
             lane_silent_ns: 50_000_000,
-            ..ArbiterConfig::default()
         };
-        let recovery = RecoveryConfig { reply_lines: REPLY_LINES, ..RecoveryConfig::default() };
+        let recovery =
+            RecoveryConfig { reply_lines: REPLY_LINES, request_timeout_ns: 1_000_000, ..RecoveryConfig::default() };
         let engine = EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict };
         let catch_up = CatchUpConfig { recent_lines: 2048, held_lines: 2048 };
         Subscriber {
@@ -161,6 +168,7 @@ impl Subscriber {
             inbox: VecDeque::new(),
             paused_until: 0,
             refused: 0,
+            turns: 0,
         }
     }
 
@@ -175,6 +183,7 @@ impl Subscriber {
 
     /// Takes in what has come, and does what is due.
     pub(crate) fn turn(&mut self, now: Nanos) {
+        let gaps = self.check.gaps;
         while let Some((is_reply, packet)) = self.inbox.pop_front() {
             let Ok(packet) = packet.decode() else {
                 self.refused += 1;
@@ -182,20 +191,26 @@ impl Subscriber {
             };
             let mut turn = self.engine.turn(now, &mut self.check);
             let time = Some(packet.header.time());
+            let path = LanePath::new(packet.header.lane, Carrier::Udp);
             if is_reply {
                 self.recovery.on_replies(packet.first, packet.lines, now, &mut self.arbiter, &mut turn);
             } else if packet.lines.is_empty() {
                 let ended = packet.header.ended();
-                let position = Position { path: PATH, next: packet.first, publish_time: time, ended };
+                let position = Position { path, next: packet.first, publish_time: time, ended };
                 self.arbiter.sink(now, &mut turn).on_position(position);
             } else {
-                let run = Run { path: PATH, first: packet.first, lines: packet.lines, publish_time: time };
+                let run = Run { path, first: packet.first, lines: packet.lines, publish_time: time };
                 self.arbiter.sink(now, &mut turn).on_run(run);
             }
         }
         let mut turn = self.engine.turn(now, &mut self.check);
         self.arbiter.on_timeout(now, &mut turn);
         self.recovery.turn(now, &mut self.arbiter, &mut turn);
+        // Books of which nothing has come must be right as well, above all after a loss.
+        self.turns += 1;
+        if self.check.gaps != gaps || self.turns.is_multiple_of(8) {
+            self.compare_all(now);
+        }
     }
 
     /// When the next turn is due, if nothing comes before.

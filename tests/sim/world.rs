@@ -37,6 +37,8 @@ pub(crate) type Table = [[u64; Fault::ALL.len()]; RecoveryState::ALL.len()];
 pub(crate) struct Plan {
     pub(crate) seed: u64,
     pub(crate) subscribers: usize,
+    /// 1, or 2: A and B carry the same lines.
+    pub(crate) lanes: usize,
     /// The weather of every link; `None`: a random one for each.
     pub(crate) weather: Option<Weather>,
     /// How long faults go on, ns.
@@ -45,6 +47,8 @@ pub(crate) struct Plan {
     pub(crate) crashes: bool,
     /// Lines that the recovery server keeps.
     pub(crate) history_lines: usize,
+    /// In the middle of it everybody loses the same packet.
+    pub(crate) lose_one: bool,
 }
 
 impl Plan {
@@ -52,7 +56,17 @@ impl Plan {
     pub(crate) fn of(seed: u64) -> Plan {
         let subscribers = if seed % 32 == 31 { 16 } else { 1 + (seed % 3) as usize };
         let history_lines = if seed.is_multiple_of(4) { 256 } else { 4096 };
-        Plan { seed, subscribers, weather: None, storm_ns: 60 * MS, crashes: true, history_lines }
+        let lanes = if seed % 5 < 2 { 2 } else { 1 };
+        Plan {
+            seed,
+            subscribers,
+            lanes,
+            weather: None,
+            storm_ns: 60 * MS,
+            crashes: true,
+            history_lines,
+            lose_one: false,
+        }
     }
 }
 
@@ -72,6 +86,8 @@ pub(crate) struct Outcome {
     pub(crate) compared: u64,
     pub(crate) requests: u64,
     pub(crate) line_requests: u64,
+    /// Requests for lines of each subscriber.
+    pub(crate) asked: Vec<u64>,
     pub(crate) reply_lines: u64,
     /// Lines of the stream that links did not bring, each counted once for each subscriber.
     pub(crate) missed: u64,
@@ -95,6 +111,8 @@ enum What {
     Fault,
     /// Something breaks for this one.
     Strike(usize),
+    /// The next packet is lost by everybody.
+    LoseOne,
     /// The publisher starts (again).
     Start,
     /// A subscriber starts (again).
@@ -143,11 +161,18 @@ struct Server {
 struct Node {
     subscriber: Option<Subscriber>,
     connection: Connection,
-    stream: Link,
+    /// One for each lane.
+    streams: Vec<Link>,
     replies: Link,
     requests: Link,
     wake_at: u64,
     joins: u64,
+}
+
+impl Node {
+    fn links(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.streams.iter_mut().chain([&mut self.replies, &mut self.requests])
+    }
 }
 
 /// Everything there is.
@@ -161,6 +186,7 @@ pub(crate) struct World {
     epoch: u16,
     publisher: Option<Publisher>,
     publisher_paused_until: u64,
+    lane_down_until: [u64; 2],
     server: Option<Server>,
     nodes: Vec<Node>,
     connections: u16,
@@ -178,7 +204,7 @@ impl World {
             .map(|_| Node {
                 subscriber: None,
                 connection: Connection(0),
-                stream: link(),
+                streams: (0..plan.lanes).map(|_| link()).collect(),
                 replies: link(),
                 requests: link(),
                 wake_at: u64::MAX,
@@ -195,6 +221,7 @@ impl World {
             epoch: 0,
             publisher: None,
             publisher_paused_until: 0,
+            lane_down_until: [0; 2],
             server: None,
             nodes,
             connections: 0,
@@ -222,6 +249,9 @@ impl World {
             self.after(late, What::Join(subscriber));
         }
         self.after(MS, What::Fault);
+        if self.plan.lose_one {
+            self.after(self.plan.storm_ns / 2, What::LoseOne);
+        }
         let end = self.storm_until + CALM_NS;
         let mut calm = false;
         let mut check_at = self.storm_until + MS;
@@ -249,7 +279,7 @@ impl World {
     /// Nothing goes wrong any more.
     fn calm_down(&mut self) {
         for node in &mut self.nodes {
-            for link in [&mut node.stream, &mut node.replies, &mut node.requests] {
+            for link in node.links() {
                 *link = Link::new(Weather::FAIR);
             }
         }
@@ -275,6 +305,7 @@ impl World {
                 }
             }
             What::Strike(subscriber) => self.strike(subscriber),
+            What::LoseOne => self.nodes.iter_mut().for_each(|node| node.streams[0].force(Fault::Loss)),
             What::Arrive { subscriber, is_reply, packet } => {
                 let now = self.now;
                 if let Some(node) = &mut self.nodes[subscriber].subscriber
@@ -353,21 +384,25 @@ impl World {
         let mut first = Stamp(next.0 - lines.len() as u64);
         for chunk in lines.chunks(PACKET_LINES) {
             first = first.plus(chunk.len() as u64);
-            self.multicast(&Packet::new(first, Nanos(self.now), chunk));
+            self.multicast(first, chunk);
             publisher.last_sent = self.now;
         }
         if self.now - publisher.last_sent >= 10 * MS {
             publisher.last_sent = self.now;
-            self.multicast(&Packet::new(next, Nanos(self.now), &[]));
+            self.multicast(next, &[]);
         }
         self.publisher = Some(publisher);
         self.after(10_000, What::Server);
         self.after(pause, What::Publish);
     }
 
-    fn multicast(&mut self, packet: &Packet) {
-        for subscriber in 0..self.nodes.len() {
-            self.send(subscriber, Way::Stream, packet);
+    /// Sends lines, those before `next`, on each lane that is up.
+    fn multicast(&mut self, next: Stamp, lines: &[Line]) {
+        for lane in (0..self.plan.lanes).filter(|lane| self.lane_down_until[*lane] <= self.now).collect::<Vec<_>>() {
+            let packet = Packet::new(lane, next, Nanos(self.now), lines);
+            for subscriber in 0..self.nodes.len() {
+                self.send(subscriber, Way::Stream(lane), &packet);
+            }
         }
     }
 
@@ -375,7 +410,7 @@ impl World {
         let node = &mut self.nodes[subscriber];
         let state = node.subscriber.as_ref().map(|node| node.recovery.state());
         let link = match way {
-            Way::Stream => &mut node.stream,
+            Way::Stream(lane) => &mut node.streams[lane],
             Way::Reply => &mut node.replies,
             Way::Request => &mut node.requests,
         };
@@ -384,7 +419,9 @@ impl World {
             let Some(state) = state else { return };
             outcome.table[state.index()][fault as usize] += 1;
             outcome.faults += lines;
-            if way == Way::Stream && [Fault::Loss, Fault::Burst, Fault::Partition, Fault::Corruption].contains(&fault) {
+            if matches!(way, Way::Stream(_))
+                && [Fault::Loss, Fault::Burst, Fault::Partition, Fault::Corruption].contains(&fault)
+            {
                 outcome.missed += lines;
             }
         };
@@ -430,7 +467,7 @@ impl World {
         let mut packets = Vec::new();
         while let Some(run) = server.responder.poll_reply(Nanos(self.now), PACKET_LINES) {
             let next = run.first.plus(run.lines.len() as u64);
-            packets.push((run.connection, Packet::new(next, Nanos(self.now), run.lines)));
+            packets.push((run.connection, Packet::new(0, next, Nanos(self.now), run.lines)));
         }
         if let Some(at) = server.responder.next_timeout() {
             self.at(at.0.max(self.now + 1_000), What::Server);
@@ -462,7 +499,7 @@ impl World {
         node.joins += 1;
         let name = format!("seed {}, subscriber {subscriber}, start {}", self.plan.seed, node.joins);
         let seed = self.random.random();
-        node.subscriber = Some(Subscriber::new(Rc::clone(&self.oracle), session, seed, name));
+        node.subscriber = Some(Subscriber::new(Rc::clone(&self.oracle), self.plan.lanes, session, seed, name));
     }
 
     fn reconnect(&mut self, subscriber: usize) {
@@ -487,7 +524,7 @@ impl World {
         let state = node.recovery.state();
         let mut requests = Vec::new();
         while let Some(line) = node.recovery.poll_request() {
-            requests.push(Packet::new(line.stamp().plus(1), Nanos(now), &[line]));
+            requests.push(Packet::new(0, line.stamp().plus(1), Nanos(now), &[line]));
         }
         let timeout = node.next_timeout();
         for packet in requests {
@@ -531,16 +568,12 @@ impl World {
         let node = &mut self.nodes[subscriber];
         match fault {
             Fault::Loss | Fault::Duplicate | Fault::Reorder | Fault::Corruption => {
-                for link in [&mut node.stream, &mut node.replies, &mut node.requests] {
-                    link.force(fault);
-                }
+                node.links().for_each(|link| link.force(fault));
             }
-            Fault::Burst => node.stream.begin_burst(self.random.random_range(1..30)),
-            Fault::Delay => node.stream.slow_down(until),
+            Fault::Burst => node.streams[0].begin_burst(self.random.random_range(1..30)),
+            Fault::Delay => node.streams.iter_mut().for_each(|link| link.slow_down(until)),
             Fault::Partition => {
-                for link in [&mut node.stream, &mut node.replies, &mut node.requests] {
-                    link.cut_until = until;
-                }
+                node.links().for_each(|link| link.cut_until = until);
             }
             Fault::PublisherCrash if self.random.random_ratio(1, 3) && self.publisher.is_some() => {
                 self.note_all(fault);
@@ -563,6 +596,10 @@ impl World {
                     node.paused_until = until;
                     self.wake(subscriber, until);
                 }
+            }
+            Fault::LaneDown if self.plan.lanes == 2 => {
+                self.note_all(fault);
+                self.lane_down_until[self.random.random_range(0..2)] = until;
             }
             Fault::ServerPause => {
                 self.note_all(fault);
@@ -619,6 +656,7 @@ impl World {
         for node in &mut self.nodes {
             let Some(node) = &mut node.subscriber else { continue };
             node.compare_all(Nanos(self.now));
+            self.outcome.asked.push(node.recovery.counts().line_requests);
             let (recovery, arbiter) = (node.recovery.counts(), node.arbiter.counts());
             assert_eq!(recovery.malformed, 0, "seed {}: what is read is what was written", self.plan.seed);
             assert_eq!(node.check.lost, arbiter.lost, "seed {}: every gap was told", self.plan.seed);
@@ -655,7 +693,7 @@ impl World {
 /// Which link of a subscriber.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    Stream,
+    Stream(usize),
     Reply,
     Request,
 }

@@ -32,6 +32,7 @@ impl Books {
                 self.set_state(instrument, StateReason::Clear, |book| {
                     book.complete = true;
                     book.suspect = false;
+                    book.unjudged = false;
                     book.broken = false;
                     // Lines lost behind this one, in its own event, are lost to the emptied book too; the instrument's next
                     // line tells.
@@ -42,6 +43,7 @@ impl Books {
             Kind::STATUS => {
                 let book = &mut self.books[instrument.index()];
                 if status::decides_trading(record.detail) {
+                    book.unjudged |= !book.trading_known;
                     (book.trading, book.trading_known) = (record.detail == status::TRADING, true);
                 }
             }

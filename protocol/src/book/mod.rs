@@ -157,6 +157,8 @@ struct Book {
     trading: bool,
     /// Whether that is known: false where a Status may have been missed.
     trading_known: bool,
+    /// It was not known for a time: a crossed book may have gone unnoticed.
+    unjudged: bool,
     /// A snapshot has been asked for.
     snapshotting: bool,
     fed_by: FedBy,
@@ -178,6 +180,7 @@ impl Book {
         gapped: false,
         trading: false,
         trading_known: true,
+        unjudged: false,
         snapshotting: false,
         fed_by: FedBy::Nothing,
     };
@@ -369,7 +372,7 @@ impl Books {
             book.broken |= book.complete;
             // Counts begin again with the epoch, and the last Status of the old one says nothing of the new.
             (book.last_seq, book.channel_at_last, book.counted, book.gapped) = (0, 0, true, false);
-            (book.trading, book.trading_known) = (false, true);
+            (book.trading, book.trading_known, book.unjudged) = (false, true, false);
         }
         self.open.clear();
         (self.channel_seq, self.channel_counted, self.channel_gapped) = (0, true, false);
@@ -405,10 +408,18 @@ impl Books {
     }
 
     /// Whether [`Books::is_trading`] is known to be so: not in a book that lost lines, or began in the middle, and has not
-    /// had a Status since. Such a book may be crossed without saying so.
+    /// had a Status since.
     #[inline]
     pub fn trading_is_known(&self, instrument: InstrumentId) -> bool {
         self.books.get(instrument.index()).unwrap_or(&self.books[0]).trading_known
+    }
+
+    /// Whether a book that is Live is so for the publisher too. Where it is not known if the instrument trades, or was not for
+    /// a time, a crossed book may have gone unnoticed; an agreeing digest, a snapshot or a Clear makes up for that.
+    #[inline]
+    pub fn suspect_is_known(&self, instrument: InstrumentId) -> bool {
+        let book = self.books.get(instrument.index()).unwrap_or(&self.books[0]);
+        book.trading_known && !book.unjudged
     }
 
     /// Every instrument heard of so far.

@@ -111,7 +111,8 @@ impl Books {
         (self.channel_counted, self.channel_gapped) = (true, false);
         let pattern = &mut self.books[0];
         (pattern.last_seq, pattern.channel_at_last, pattern.counted) = (0, 0, true);
-        (pattern.fed_by, pattern.trading, pattern.trading_known) = (FedBy::Nothing, false, true);
+        (pattern.trading, pattern.trading_known, pattern.unjudged) = (false, true, false);
+        pattern.fed_by = FedBy::Nothing;
     }
 
     /// Puts the contents of a snapshot in the place of what the book holds.
@@ -121,7 +122,7 @@ impl Books {
         let book = &mut self.books[instrument.index()];
         self.store.clear(&mut book.sides);
         (book.counted, book.last_seq, book.channel_at_last) = (true, snapshot.begin.instrument_seq, self.channel_seq);
-        (book.trading, book.trading_known) = (false, snapshot.begin.trading_known);
+        (book.trading, book.trading_known) = (false, snapshot.begin.suspect_known);
         book.fed_by = match snapshot.begin.form {
             SnapshotForm::Mbo => FedBy::Orders,
             SnapshotForm::Mbp | SnapshotForm::Bbo => FedBy::Levels,
@@ -145,6 +146,7 @@ impl Books {
                 _ => {}
             }
         }
+        self.books[instrument.index()].unjudged = false;
         let book = &mut self.books[instrument.index()];
         let (orders, levels) = (book.sides.digest_orders, book.sides.digest_levels);
         if twice || (orders, levels) != (snapshot.end.orders, snapshot.end.levels) {

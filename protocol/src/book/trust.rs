@@ -124,6 +124,7 @@ impl Books {
         self.set_state(instrument, reason, |book| {
             book.complete = true;
             book.suspect = false;
+            book.unjudged = false;
             book.stale = false;
             book.broken = false;
             book.fed_by = FedBy::Nothing;
@@ -156,7 +157,9 @@ impl Books {
         match (book.stale, agrees) {
             (false, true) => {
                 self.digests.compared += 1;
-                self.set_state(instrument, StateReason::DigestAgreed, |book| book.suspect = suspect);
+                self.set_state(instrument, StateReason::DigestAgreed, |book| {
+                    (book.suspect, book.unjudged) = (suspect, false);
+                });
             }
             (false, false) => {
                 self.digests.compared += 1;
@@ -173,7 +176,7 @@ impl Books {
                 self.set_state(instrument, StateReason::DigestAgreed, |book| {
                     book.stale = false;
                     book.broken = false;
-                    book.suspect = suspect;
+                    (book.suspect, book.unjudged) = (suspect, false);
                 });
             }
             (true, false) => self.digests.compared_stale += 1,

@@ -34,7 +34,7 @@ pub struct RecoveryConfig {
     /// Holes that are no farther apart than this many lines are asked for as one.
     pub merge_lines: u64,
     /// How long after books came into doubt snapshots are asked for, ns: meanwhile many heal by themselves. As long, then
-    /// twice as long and so on, lies between one round of requests and the next.
+    /// twice as long and so on up to a hundred times as long, lies between one round of requests and the next.
     pub round_delay_ns: u64,
     /// Rounds of requests for snapshots before books are left as they are.
     pub rounds: u32,
@@ -42,7 +42,7 @@ pub struct RecoveryConfig {
 
 impl Default for RecoveryConfig {
     /// 8,192 lines; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once; 300 us hedge; 8 lines; 1 ms,
-    /// 14 rounds.
+    /// 24 rounds.
     fn default() -> RecoveryConfig {
         RecoveryConfig {
             reply_lines: 8192,
@@ -54,7 +54,7 @@ impl Default for RecoveryConfig {
             reply_hedge_ns: 300_000,
             merge_lines: 8,
             round_delay_ns: 1_000_000,
-            rounds: 14,
+            rounds: 24,
         }
     }
 }
@@ -604,7 +604,7 @@ impl Recovery {
             self.rounds.from = None;
             target.on_caught_up();
         } else {
-            self.rounds.delay_ns = (self.rounds.delay_ns * 2).min(500 * self.config.round_delay_ns);
+            self.rounds.delay_ns = (self.rounds.delay_ns * 2).min(100 * self.config.round_delay_ns);
             self.begin_round(now);
         }
     }

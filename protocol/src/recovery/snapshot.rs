@@ -59,8 +59,9 @@ pub struct SnapshotBegin {
     pub form: SnapshotForm,
     /// The publisher's book is Suspect (flag MAYBE_BAD_BOOK).
     pub suspect: bool,
-    /// The server knows whether the instrument trades: the Status in the snapshot, or its absence, tells.
-    pub trading_known: bool,
+    /// The server knows whether the instrument trades (the Status in the snapshot, or its absence, tells), and with it
+    /// whether the book is Suspect.
+    pub suspect_known: bool,
 }
 
 impl SnapshotBegin {
@@ -72,7 +73,7 @@ impl SnapshotBegin {
         record.order_id.set(self.at.0);
         record.price.set(i64::from(self.instrument_seq));
         record.size.set(self.lines);
-        record.venue_seq.set(u32::from(!self.trading_known));
+        record.venue_seq.set(u32::from(!self.suspect_known));
         record
     }
 
@@ -88,7 +89,7 @@ impl SnapshotBegin {
             instrument_seq: u32::try_from(record.price.get()).ok()?,
             form: SnapshotForm::of(record.detail)?,
             suspect: record.flags.has(Flags::MAYBE_BAD_BOOK),
-            trading_known: record.venue_seq.get() == 0,
+            suspect_known: record.venue_seq.get() == 0,
         })
     }
 }
@@ -182,7 +183,7 @@ mod tests {
                 instrument_seq: u32::MAX,
                 form: SnapshotForm::Mbp,
                 suspect,
-                trading_known: !suspect,
+                suspect_known: !suspect,
             };
             assert_eq!(SnapshotBegin::from_record(&begin.to_record()), Some(begin));
         }

@@ -185,8 +185,8 @@ impl SnapshotSource {
         let form = self.books.form(instrument);
         let at = Stamp(self.next.0 - 1);
         let suspect = self.books.state(instrument) == BookState::Suspect;
-        let trading_known = self.books.trading_is_known(instrument);
-        let begin = SnapshotBegin { instrument, at, lines: lines - 1, instrument_seq, form, suspect, trading_known };
+        let suspect_known = self.books.suspect_is_known(instrument);
+        let begin = SnapshotBegin { instrument, at, lines: lines - 1, instrument_seq, form, suspect, suspect_known };
         out(begin.to_record());
         let Some(view) = self.books.view(instrument) else {
             let count = u64::from(self.books.highest().0);

@@ -16,7 +16,7 @@ impl Engine {
             return !self.books.channel_is_known();
         }
         // One of which a Status may have been missed could be crossed and not know it.
-        let ready = self.books.state(instrument).is_readable() && self.books.trading_is_known(instrument);
+        let ready = self.books.state(instrument).is_readable() && self.books.suspect_is_known(instrument);
         self.choice(instrument) != Choice::Unwanted && !ready
     }
 }

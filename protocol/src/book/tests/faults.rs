@@ -491,6 +491,27 @@ fn prices_one_unit_apart_are_two_levels() {
 }
 
 #[test]
+fn after_a_reset_five_levels_are_five_and_other_books_stand() {
+    let mut feed = Feed::started();
+    let mut other_channel = Feed::started();
+    other_channel.send(order(Kind::ADD, TWO, 9, S::BID, 50, 1));
+    for price in 95..=100 {
+        feed.send(level(S::BID, price, 5, 1));
+        feed.send(level(S::IMPLIED_ASK, price + 100, 5, 1));
+    }
+    feed.send(order(Kind::ADD, TWO, 9, S::BID, 50, 1));
+    assert_eq!(feed.levels(ONE, S::BID).len(), 6);
+    feed.send(last(Kind::CLEAR, CHANNEL));
+    assert_eq!((feed.levels(ONE, S::IMPLIED_ASK), feed.levels(TWO, S::BID)), (vec![], vec![]));
+    for price in 96..=100 {
+        feed.send(level(S::BID, price, 7, 1));
+    }
+    let five: Vec<(i64, u64, u32)> = (96..=100).rev().map(|price| (price, 7, 1)).collect();
+    assert_eq!((feed.levels(ONE, S::BID), feed.state(ONE)), (five, BookState::Live));
+    assert_eq!(other_channel.levels(TWO, S::BID), [(50, 1, 1)]);
+}
+
+#[test]
 fn the_same_levels_twice_change_nothing() {
     let mut feed = Feed::started();
     let snapshot = [level(S::BID, 100, 5, 1), level(S::BID, 99, 6, 2), level(S::ASK, 101, 7, 3)];

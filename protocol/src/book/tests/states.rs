@@ -431,3 +431,24 @@ fn instruments_beyond_the_last_have_no_book_and_are_counted() {
     assert_eq!((feed.books.beyond(), feed.books.view(InstrumentId(u32::MAX)).is_none()), (1, true));
     assert_eq!(feed.books.instruments().count(), 0);
 }
+
+#[test]
+fn a_book_that_may_have_missed_a_status_says_that_it_may_be_crossed_until_somebody_tells() {
+    let mut feed = Feed::started();
+    assert!(feed.books.suspect_is_known(ONE));
+    // A Status is lost, and the Clear behind it makes the book Live: whether it trades is not known.
+    feed.lose(status_of(ONE, status::TRADING));
+    feed.gap();
+    feed.send(last(Kind::CLEAR, CHANNEL));
+    assert_eq!((feed.state(ONE), feed.books.trading_is_known(ONE)), (BookState::Live, false));
+    feed.send(add(1, Side::BID, 101, 5));
+    feed.send(add(2, Side::ASK, 100, 5));
+    assert_eq!((feed.state(ONE), feed.books.suspect_is_known(ONE)), (BookState::Live, false));
+    // That it is known now does not say what it was meanwhile.
+    feed.send(status_of(ONE, status::HALT));
+    assert_eq!((feed.books.trading_is_known(ONE), feed.books.suspect_is_known(ONE)), (true, false));
+    let mut digest = feed.books.digest_record(ONE).expect("a book");
+    digest.detail = digest::SUSPECT;
+    feed.send(digest);
+    assert_eq!((feed.state(ONE), feed.books.suspect_is_known(ONE)), (BookState::Suspect, true));
+}
