@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct Told {
     connects: Vec<RingOffer>,
+    /// Rings for answers, and whose.
+    replies: Vec<(u16, RingOffer)>,
     disconnects: Vec<Ticket>,
     to_drop: Vec<(Ticket, String)>,
     info: Option<RdmaInfo>,
@@ -59,6 +61,21 @@ impl Rings for Card {
             told.connects.push(*offer);
             told.connected_at.push(now);
             let number = told.connects.len() as u64;
+            Ok((Ticket(number), OneTimeToken([number as u8; 16])))
+        })
+    }
+    fn connect_replies(
+        &mut self,
+        connection: u16,
+        offer: &RingOffer,
+        _: Nanos,
+    ) -> Result<(Ticket, OneTimeToken), String> {
+        self.told(|told| {
+            if told.full {
+                return Err("there are 2 reply rings, as many as this publisher takes".into());
+            }
+            told.replies.push((connection, *offer));
+            let number = 100 + told.replies.len() as u64;
             Ok((Ticket(number), OneTimeToken([number as u8; 16])))
         })
     }

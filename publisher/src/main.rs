@@ -27,6 +27,7 @@ use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::recovery::{self, RecoveryServer};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
+use transport::reply::{ReplyRings, ReplyTx};
 use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
@@ -236,12 +237,14 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     let udp = config.udp.as_ref().map(|udp| UdpTx::open(&udp.options(), &ring)).transpose()?;
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
-        let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, (lanes, udp), door, loop_config, clock, &stop, as_json);
+        let recovering = config.recovery.map_or(0, |recovery| recovery.subscribers);
+        let options = rdma.options(config.run.heartbeat_ms);
+        let (lanes, replies, door) = publisher::rdma::open(&options, &ring, recovering)?;
+        return finish(&config, pipeline, ring, (lanes, udp), (door, replies), loop_config, clock, &stop, as_json);
     }
     match udp {
-        None => finish(&config, pipeline, ring, (), (), loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, lane, (), loop_config, clock, &stop, as_json),
+        None => finish(&config, pipeline, ring, (), ((), ()), loop_config, clock, &stop, as_json),
+        Some(lane) => finish(&config, pipeline, ring, lane, ((), ()), loop_config, clock, &stop, as_json),
     }
 }
 
@@ -254,12 +257,12 @@ fn say_messages(rings: &mut impl Rings) {
 
 /// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
 #[allow(clippy::too_many_arguments)]
-fn finish<L: LaneTx + Send, R: Rings + Send>(
+fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
     config: &Config,
     pipeline: ItchPipeline,
     ring: RingWriter,
     lanes: L,
-    mut rings: R,
+    (mut rings, replies): (R, W),
     loop_config: PublisherConfig,
     clock: Clock,
     stop: &AtomicBool,
@@ -269,7 +272,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     let ring_path = ring.path().map(Path::to_owned);
     let (recovery, door) = match &config.recovery {
         Some(section) => {
-            let (server, door) = recovery::open(section, &ring, config.channel_config())?;
+            let (server, door) = recovery::open(section, &ring, config.channel_config(), replies)?;
             eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
             (Some((server, section.core)), Some(door))
         }
@@ -414,7 +417,12 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
 }
 
 /// Turns the recovery server until it is all over. On a core of its own it never sleeps.
-fn turn_recovery(mut server: RecoveryServer, core: Option<usize>, clock: Clock, over: &AtomicBool) {
+fn turn_recovery<W: ReplyRings>(
+    mut server: RecoveryServer<ReplyTx, W>,
+    core: Option<usize>,
+    clock: Clock,
+    over: &AtomicBool,
+) {
     if let Some(core) = core
         && let Err(error) = publisher::pin::pin(core)
     {

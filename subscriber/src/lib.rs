@@ -60,5 +60,7 @@ pub use protocol::arbiter::Gap;
 pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder, StateChange, StateReason};
 pub use protocol::definition::Definition;
 pub use protocol::record::InstrumentId;
+#[cfg(feature = "rdma")]
+pub use recovery::ReplyRingOptions;
 pub use recovery::{RecoveryOptions, RecoveryStatus};
 pub use selection::Selection;

@@ -46,7 +46,7 @@ fn bench(ring_lines: usize) -> Bench {
     let (door, guests) = door::door(info, 4).expect("random bytes");
     let port = Pigeonhole { requests: Vec::new(), sent: Vec::new(), room: vec![Line::ZERO; 10], takes: usize::MAX };
     let config = ResponderConfig { history_lines: 256, reply_lines: 256, ..ResponderConfig::default() };
-    Bench { server: RecoveryServer::new(config, 4, &ring, port, guests), ring, door }
+    Bench { server: RecoveryServer::new(config, 4, &ring, (port, ()), guests), ring, door }
 }
 
 impl Bench {
@@ -78,7 +78,7 @@ fn each_answer_goes_where_the_first_request_of_its_connection_came_from() {
     let mut bench = bench(64);
     bench.put(20);
     bench.turn();
-    let (a, b) = (bench.door.admit().expect("room"), bench.door.admit().expect("room"));
+    let (a, b) = (bench.door.admit(false).expect("room"), bench.door.admit(false).expect("room"));
     bench.turn();
     bench.ask(a, 1, Ask::Lines { first: stamp(1), count: 15 }, 7);
     bench.ask(b, 1, Ask::Lines { first: stamp(20), count: 1 }, 8);
@@ -109,7 +109,7 @@ fn a_server_that_was_lapped_says_that_it_does_not_hold_what_it_lost() {
     bench.put(100);
     bench.turn();
     assert!(bench.server.counts().lost > 50, "{:?}", bench.server.counts());
-    let guest = bench.door.admit().expect("room");
+    let guest = bench.door.admit(false).expect("room");
     bench.turn();
     bench.ask(guest, 1, Ask::Lines { first: stamp(3), count: 1 }, 7);
     let (_, _, lines) = &bench.server.port.sent[0];
@@ -126,7 +126,7 @@ fn what_the_way_back_does_not_take_is_counted_and_had_by_asking_again() {
     let mut bench = bench(64);
     bench.put(20);
     bench.turn();
-    let guest = bench.door.admit().expect("room");
+    let guest = bench.door.admit(false).expect("room");
     bench.server.port.takes = 1;
     bench.ask(guest, 1, Ask::Lines { first: stamp(1), count: 15 }, 7);
     assert_eq!((bench.server.port.sent.len(), bench.server.unsent), (1, 6));

@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 use protocol::control::RequestKey;
 use protocol::record::{ChannelId, Lane};
 use protocol::recovery::Connection;
+use protocol::time::Nanos;
 use transport::reply::ReplyRx;
 
-use super::RecoveryOptions;
-use crate::control::Control;
+use super::{RecoveryOptions, Way};
+use crate::control::{Control, Notice};
 
 /// How long asking the publisher may take.
 const ASK_PATIENCE: Duration = Duration::from_secs(1);
@@ -26,7 +27,7 @@ const LOOK: Duration = Duration::from_millis(10);
 pub(super) struct Admitted {
     pub(super) connection: Connection,
     pub(super) key: RequestKey,
-    pub(super) lane: ReplyRx,
+    pub(super) way: Way,
 }
 
 /// What the two threads share beside the channel.
@@ -36,6 +37,8 @@ struct Shared {
     fresh: AtomicBool,
     /// The subscriber is gone.
     over: AtomicBool,
+    /// The way that the poller has is no good any more.
+    spoilt: AtomicBool,
     /// Why there is no connection now; empty while there is one.
     trouble: Mutex<String>,
 }
@@ -54,7 +57,16 @@ impl Usher {
         let shared = Arc::new(Shared::default());
         // One at a time: the next connection is asked for when this one is over.
         let (sender, admitted) = sync_channel(1);
-        let mut desk = Desk { options, channel, shared: Arc::clone(&shared), sender, control: None };
+        let mut desk = Desk {
+            options,
+            channel,
+            shared: Arc::clone(&shared),
+            sender,
+            control: None,
+            #[cfg(feature = "rdma")]
+            ring: None,
+            began: Instant::now(),
+        };
         desk.say("the publisher was not asked yet".to_owned());
         let thread = match std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run()) {
             Ok(thread) => Some(thread),
@@ -75,6 +87,13 @@ impl Usher {
         }
         self.shared.fresh.swap(false, Ordering::Acquire);
         self.admitted.try_recv().ok()
+    }
+
+    /// Asks for another connection: the way of the present one is no good any more.
+    #[cold]
+    pub(super) fn replace(&self) {
+        // Relaxed: the flag carries nothing but itself.
+        self.shared.spoilt.store(true, Ordering::Relaxed);
     }
 
     /// Why there is no connection now; empty while there is one.
@@ -101,6 +120,10 @@ struct Desk {
     shared: Arc<Shared>,
     sender: SyncSender<Admitted>,
     control: Option<Control>,
+    /// What keeps the ring that answers are written into.
+    #[cfg(feature = "rdma")]
+    ring: Option<transport::rdma::RcRxKeeper>,
+    began: Instant,
 }
 
 impl Desk {
@@ -108,19 +131,18 @@ impl Desk {
         let mut ask_at = Instant::now();
         while !self.shared.over.load(Ordering::Relaxed) {
             match &mut self.control {
-                Some(control) => {
-                    // What the publisher says beside is for the lanes; that the connection stands is what matters here.
-                    while let Some(outcome) = control.next_notice().transpose() {
-                        if let Err(error) = outcome {
-                            self.control = None;
-                            self.say(error.to_string());
-                            break;
-                        }
+                Some(_) => {
+                    if let Err(trouble) = self.look_after() {
+                        self.hang_up();
+                        self.say(trouble);
                     }
                 }
                 // A connection that the poller has not taken up yet is one too many already: it stands still.
                 None if Instant::now() >= ask_at && !self.shared.fresh.load(Ordering::Relaxed) => {
                     let outcome = self.ask();
+                    if outcome.is_err() {
+                        self.hang_up();
+                    }
                     self.say(outcome.err().unwrap_or_default());
                     ask_at = Instant::now() + RETRY;
                 }
@@ -132,6 +154,39 @@ impl Desk {
 
     fn say(&self, trouble: String) {
         say(&self.shared, trouble);
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.began.elapsed().as_nanos() as u64)
+    }
+
+    /// Looks whether the connection still stands.
+    fn look_after(&mut self) -> Result<(), String> {
+        // Relaxed: the flag carries nothing but itself.
+        if self.shared.spoilt.swap(false, Ordering::Relaxed) {
+            return Err("answers were overwritten before they were read; another connection is made".to_owned());
+        }
+        let now = self.now();
+        #[cfg(feature = "rdma")]
+        if let Some(keeper) = &mut self.ring {
+            super::ring::look_after(keeper, now)?;
+        }
+        let Some(control) = &mut self.control else { return Ok(()) };
+        control.check(now).map_err(|error| error.to_string())?;
+        // How lanes are reached now is for the lanes; here it matters that the connection stands, and the ring's.
+        while let Some(notice) = control.next_notice().map_err(|error| error.to_string())? {
+            if let Notice::Dropped { why, .. } = notice {
+                return Err(format!("the publisher writes no more answers: {why}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the connection up: the queue pair first, so that nobody writes any more when the publisher hears of it.
+    fn hang_up(&mut self) {
+        #[cfg(feature = "rdma")]
+        drop(self.ring.take());
+        self.control = None;
     }
 
     /// Asks to be let in; on success the poller finds the connection.
@@ -146,11 +201,29 @@ impl Desk {
         let Some(recovery) = channel.recovery else {
             return Err(format!("the publisher at {address} has no recovery server ([recovery])"));
         };
-        let (connection, key) = control.recover(channel.id).map_err(in_words)?;
         let ids = (ChannelId::new(channel.id), Lane::new(channel.lane));
         let lane = ReplyRx::connect(reached_at(recovery.at, *address), ids, *receive_buffer)
             .map_err(|error| error.to_string())?;
-        let admitted = Admitted { connection: Connection(connection), key, lane };
+        #[cfg(feature = "rdma")]
+        let ring = self.options.ring.as_ref();
+        #[cfg(not(feature = "rdma"))]
+        let ring = None::<std::convert::Infallible>;
+        let admitted = match ring {
+            None => {
+                let (connection, key) = control.recover(channel.id).map_err(in_words)?;
+                Admitted { connection: Connection(connection), key, way: Way::Plain(Box::new(lane)) }
+            }
+            #[cfg(feature = "rdma")]
+            Some(options) => {
+                let lines = self.options.requests.reply_lines;
+                let (over, began) = (&self.shared.over, self.began);
+                let (admitted, keeper) = super::ring::open(options, lines, ids, lane, &mut control, over, began)?;
+                self.ring = Some(keeper);
+                admitted
+            }
+            #[cfg(not(feature = "rdma"))]
+            Some(never) => match never {},
+        };
         match self.sender.try_send(admitted) {
             Ok(()) => {
                 self.control = Some(control);
