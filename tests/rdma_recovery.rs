@@ -74,6 +74,7 @@ fn subscribe(publishing: &Publishing, lanes: &str, early_lines: usize) -> Subscr
     let options = RdmaOptions {
         ud: lanes != "rc",
         rc: lanes != "ud",
+        lines: 4096,
         ..RdmaOptions::new(publishing.control, TOKEN, THERE.parse().expect("an address"))
     };
     Builder::new(&publishing.name).recover(recovery).rdma(&options).expect("subscribes")
@@ -231,8 +232,12 @@ fn subscribers_that_are_killed_at_any_moment_leave_nothing_behind() {
     let mut random = Pcg64Mcg::seed_from_u64(seed);
     for _ in 0..times {
         let victim = publishing.watch_with(lanes, &["--recover"]);
+        let t = Instant::now();
         std::thread::sleep(Duration::from_millis(random.random_range(0..900)));
         victim.running.signal("KILL");
+        let t2 = Instant::now();
+        drop(victim);
+        println!("  DBG sleep {:?} end {:?}", t2 - t, t2.elapsed());
     }
     // On iWARP the kernel keeps attempts that were never answered for ten seconds.
     let until = Instant::now() + PATIENCE;

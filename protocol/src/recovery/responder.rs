@@ -389,6 +389,8 @@ impl Peer {
 
     /// Lines of replies are to be sent again, as far as they were sent and are held. Returns how many are not to be had.
     fn send_again(&mut self, first: Stamp, count: u64) -> u64 {
+        // Whoever asks may name any number.
+        let count = count.min(self.replies.capacity());
         let end = Stamp(first.0.saturating_add(count).min(self.unsent.0));
         let from = first.max(self.replies.first());
         if from >= end || self.again.len() >= AGAIN {

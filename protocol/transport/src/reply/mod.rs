@@ -11,6 +11,7 @@
 //!
 //! Nothing here waits, and nothing is sent twice: what is lost is asked for again.
 
+mod places;
 mod rx;
 mod tx;
 
@@ -21,6 +22,7 @@ use protocol::line::{Line, Stamp};
 use protocol::recovery::Connection;
 use protocol::time::Nanos;
 
+pub use places::ReplyPlaces;
 pub use rx::ReplyRx;
 pub use tx::{ReplyTx, ReplyTxCounters};
 

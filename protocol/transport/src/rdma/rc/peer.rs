@@ -14,6 +14,7 @@ use super::tx::{RcTicket, Sources};
 use crate::memory::WriterMemory;
 use crate::rdma::completion::{Completion, Reaction, Status};
 use crate::rdma::queue_pair::{Operation, Piece, QueuePair, SendList};
+use crate::reply::ReplyPlaces;
 use crate::ring::RingWriter;
 
 /// One send in so many asks for a completion.
@@ -80,8 +81,8 @@ pub(super) struct Peer {
     offer: RcOffer,
     /// The stamp of the next line to write. Of a reply ring: the connection, and the lines staged so far, from 1.
     pub(super) cursor: Stamp,
-    /// Of a reply ring: the stamp after the newest line that was written.
-    newest: Stamp,
+    /// Of a reply ring.
+    places: ReplyPlaces,
     /// Writes posted so far, and how many of them are known to have ended.
     posted: u64,
     done: u64,
@@ -118,7 +119,7 @@ impl Peer {
             queue_pair,
             offer,
             cursor: first,
-            newest: first,
+            places: ReplyPlaces::new(offer.lines, first),
             posted: 0,
             done: 0,
             starts: vec![first; depth].into_boxed_slice(),
@@ -362,7 +363,7 @@ impl Peer {
     }
 
     /// Writes lines of replies, the first of which has the stamp `first`, to the places that are theirs; returns how many were
-    /// taken. A place never goes back: a line whose place a later one has is counted as taken and not written.
+    /// taken, those left out by [`ReplyPlaces`] included.
     pub(super) fn write_replies(
         &mut self,
         stage: &Stage<'_>,
@@ -371,12 +372,11 @@ impl Peer {
         list: &mut SendList,
     ) -> usize {
         let taken = lines.len().min(self.reply_room(stage.lines));
-        let remote_lines = self.offer.lines;
         let end = first.plus(taken as u64);
-        let mut at = Stamp(first.0.max(self.newest.0.saturating_sub(remote_lines))).min(end);
+        let mut at = self.places.take(first, end);
         while at < end {
-            let (place, remote_place) = (self.cursor.0 % stage.lines, at.0 % remote_lines);
-            let count = (end.0 - at.0).min(stage.lines - place).min(remote_lines - remote_place);
+            let (place, remote_place) = (self.cursor.0 % stage.lines, self.places.index(at));
+            let count = (end.0 - at.0).min(stage.lines - place).min(self.places.lines() - remote_place);
             let place = self.beat_place as u64 * stage.lines + place;
             for (i, line) in lines[(at.0 - first.0) as usize..][..count as usize].iter().enumerate() {
                 stage.memory.put(place as usize + i, line);
@@ -394,7 +394,6 @@ impl Peer {
             self.counters.writes += 1;
             self.counters.lines += count;
         }
-        self.newest = self.newest.max(end);
         self.post(list);
         taken
     }
