@@ -7,14 +7,15 @@ use protocol::record::{ChannelId, Lane};
 use protocol::recovery::Connection;
 use protocol::time::Nanos;
 
-use super::peer::Stage;
+use super::peer::{PeerCounters, Stage};
 use super::peers::Peers;
 use super::tx::{MOST_PEERS, RcOptions, Sources};
 use super::tx_keeper::{RcTxKeeper, WrittenFrom};
 use crate::memory::{Mapping, PAGE_LEN, RingMemory, WriterMemory};
 use crate::rdma::error::RdmaError;
 use crate::rdma::local::LocalPort;
-use crate::rdma::queue_pair::SendList;
+use crate::rdma::queue_pair::{QueuePair, SendList};
+use crate::rdma::region::Region;
 use crate::reply::ReplyRings;
 
 /// Writes under way for one subscriber.
@@ -81,6 +82,26 @@ impl RcReplyTx {
     /// Connections whose rings are written to now.
     pub fn connections(&self) -> impl Iterator<Item = Connection> + '_ {
         self.peers.list.iter().map(|peer| Connection(peer.cursor.epoch().0))
+    }
+
+    /// What was done for a connection.
+    pub fn counters(&self, connection: Connection) -> Option<&PeerCounters> {
+        self.place(connection).map(|place| &self.peers.list[place].counters)
+    }
+
+    /// How many writes for a connection are not known to have ended.
+    pub fn under_way(&self, connection: Connection) -> Option<u64> {
+        self.place(connection).map(|place| self.peers.list[place].under_way())
+    }
+
+    /// A connection's queue pair, to ask the device about it.
+    pub fn queue_pair(&self, connection: Connection) -> Option<&QueuePair> {
+        self.place(connection).map(|place| self.peers.list[place].queue_pair())
+    }
+
+    /// The regions that answers are sent from, to see that they give nobody any rights.
+    pub fn regions(&self) -> [&Region; 2] {
+        [&self.peers.sources.ring_region, &self.peers.sources.beat_region]
     }
 
     fn place(&self, connection: Connection) -> Option<usize> {
