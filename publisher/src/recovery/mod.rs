@@ -14,13 +14,15 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
 
-use protocol::arbiter::{Arbiter, ArbiterConfig};
+use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery};
 use protocol::channel::ChannelConfig;
 use protocol::control::{RecoveryInfo, RequestKey};
 use protocol::line::Line;
+use protocol::log::{Logged, Recorder};
 use protocol::recovery::{Connection, Request, Responder, ResponderConfig, ResponderCounts};
 use protocol::time::Nanos;
 use transport::counters::Counter;
+use transport::log::LogSink;
 use transport::reply::{ReplyError, ReplyPort, ReplyTx};
 use transport::ring::{RingReader, StartAt};
 use transport::{LaneRx, RingWriter};
@@ -111,6 +113,7 @@ pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     next_counters: Nanos,
     /// Lines that the reply lane did not take.
     unsent: u64,
+    log: Option<Recorder<LogSink>>,
 }
 
 /// A server of `ring` over UDP, and the door to it. Allocates and touches history and books.
@@ -142,6 +145,13 @@ pub fn open(
     Ok((RecoveryServer::new(config, section.subscribers, ring, port, guests), door))
 }
 
+/// Takes what is new in the ring.
+fn read_ring(reader: &mut RingReader, arbiter: &mut Arbiter, now: Nanos, delivery: &mut impl Delivery) -> usize {
+    let work = reader.poll(now, LINES_PER_TURN, &mut arbiter.sink(now, delivery));
+    arbiter.on_timeout(now, delivery);
+    work
+}
+
 impl<P: ReplyPort> RecoveryServer<P> {
     fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
         RecoveryServer {
@@ -155,14 +165,25 @@ impl<P: ReplyPort> RecoveryServer<P> {
             counters: COUNTERS.map(|name| ring.counters().register(name).expect("the counter page has room")),
             next_counters: Nanos::ZERO,
             unsent: 0,
+            log: None,
         }
+    }
+
+    /// The same, and everything that the ring gives it is written down. Dropping the server closes the log.
+    pub fn logged(mut self, recorder: Recorder<LogSink>) -> RecoveryServer<P> {
+        self.log = Some(recorder);
+        self
     }
 
     /// One turn: who came and went, new lines, requests, answers. Returns how much was done.
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = self.update_guests();
-        work += self.reader.poll(now, LINES_PER_TURN, &mut self.arbiter.sink(now, &mut self.responder));
-        self.arbiter.on_timeout(now, &mut self.responder);
+        work += match &mut self.log {
+            None => read_ring(&mut self.reader, &mut self.arbiter, now, &mut self.responder),
+            Some(log) => {
+                read_ring(&mut self.reader, &mut self.arbiter, now, &mut Logged::new(&mut self.responder, log))
+            }
+        };
         for _ in 0..REQUESTS_PER_TURN {
             let Some((from, line)) = self.port.receive() else { break };
             work += 1;
