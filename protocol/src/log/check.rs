@@ -618,11 +618,11 @@ impl LogReader<'_> {
                     published.whole.push(log);
                 }
             }
-            if section.joined.is_none() || part.reached.is_empty() {
-                // It published nothing yet, or was cut off before it could say what.
-                if let Some(at) = section.joined {
-                    self.checker.published.entry((channel, at.epoch())).or_default().open |= !is_whole;
-                }
+            // One that published nothing yet ended where it began; or it was cut off before it could say more.
+            if let Some(at) = section.joined {
+                let published = self.checker.published.entry((channel, at.epoch())).or_default();
+                published.ranges.push((at, at, log));
+                published.open |= !is_whole;
             }
         } else {
             self.checker.reached.extend(part.reached.into_iter().map(|(next, place)| (channel, next, place)));

@@ -274,6 +274,18 @@ fn logs_are_held_against_each_other() {
     let history = check(&[publisher(), (Role::Subscriber, published(300))]);
     let wrong: Vec<Wrong> = history.problems.iter().map(|problem| problem.wrong).collect();
     assert!(wrong.contains(&Wrong::BeyondTheEnd { found: at(1, 301), end: at(1, 201) }), "{wrong:?}");
+    // One that had nothing to say before it ended is followed by whoever heard its heartbeats, and by nobody further.
+    let silent = record(|recorder| recorder.on_joined(at(2, 1)));
+    let follower = |count| {
+        let log = record(|recorder| {
+            recorder.on_joined(at(1, 201));
+            recorder.on_epoch(Epoch(2));
+            recorder.on_lines(at(2, 1), &lines(at(2, 1), count));
+        });
+        check(&[publisher(), (Role::Publisher, silent.clone()), (Role::Subscriber, log)])
+    };
+    assert!(follower(0).is_sound(), "{:?}", follower(0).problems);
+    assert_eq!(follower(1).problems[0].wrong, Wrong::BeyondTheEnd { found: at(2, 2), end: at(2, 1) });
     // One that was cut off may have published what is not in its log any more.
     let mut killed = published(200);
     killed.pop();
