@@ -302,6 +302,12 @@ impl Recovery {
             self.replies.on_run(first, lines, now, |run| reader.read(run, now, arbiter, target));
         if self.replies.next() > before {
             self.again = None;
+            // A long answer is on its way for as long as it takes: what is waited for is its next line.
+            if let Some((reading, _)) = self.reader.reading()
+                && let Some(outstanding) = self.outstanding.iter_mut().find(|waiting| waiting.number == reading)
+            {
+                outstanding.due = outstanding.due.max(now.plus(self.config.request_timeout_ns));
+            }
         }
         self.take_answers(now, target);
     }
@@ -432,6 +438,11 @@ impl Recovery {
             }
             at += 1;
             if now < due {
+                continue;
+            }
+            if now.since(due) > self.config.request_timeout_ns as i64 && sent > 0 {
+                // Whoever turns this was not running: the answer may wait in a queue that could not be read meanwhile.
+                self.outstanding[at - 1].due = now.plus(self.config.request_timeout_ns);
                 continue;
             }
             if sent >= self.config.attempts {

@@ -8,6 +8,7 @@
 //! ([`ReplyPort`]; over UDP, [`ReplyTx`]), who may ask and from where, and counters. The control channel lets subscribers in,
 //! by the [`Door`].
 
+mod conflating;
 mod door;
 
 use std::collections::HashMap;
@@ -20,12 +21,15 @@ use protocol::control::{RecoveryInfo, RequestKey};
 use protocol::line::Line;
 use protocol::recovery::{Connection, Request, Responder, ResponderConfig, ResponderCounts};
 use protocol::time::Nanos;
+use transport::cells::CellsWriter;
 use transport::counters::Counter;
 use transport::reply::{ReplyError, ReplyPort, ReplyTx};
 use transport::ring::{RingReader, StartAt};
+use transport::shm::SetupError;
 use transport::{LaneRx, RingWriter};
 
 use crate::config::RecoverySection;
+use conflating::{Conflating, Taking};
 use door::GuestList;
 
 pub use door::Door;
@@ -46,7 +50,7 @@ const HEDGE_NS: u64 = 200_000;
 const COUNTERS_EVERY_NS: u64 = 10_000_000;
 
 /// Names of the server's counters in the ring's counter page, in order.
-const COUNTERS: [&str; 14] = [
+const COUNTERS: [&str; 17] = [
     "recovery lines kept",
     "recovery lines lost",
     "recovery subscribers",
@@ -61,6 +65,9 @@ const COUNTERS: [&str; 14] = [
     "recovery lines sent",
     "recovery lines sent again",
     "recovery lines unsent",
+    "conflated books written",
+    "conflated books behind",
+    "conflated lines without a cell",
 ];
 
 /// Why there is no recovery server.
@@ -72,6 +79,9 @@ pub enum RecoveryError {
     /// No random bytes for keys.
     #[error("the recovery server cannot read /dev/urandom ({0}), which makes the keys of its subscribers")]
     Random(io::Error),
+    /// The file of cells.
+    #[error(transparent)]
+    Cells(#[from] SetupError),
     /// Its socket has no address.
     #[error("the recovery server cannot tell where it listens: {0}")]
     Address(io::Error),
@@ -100,6 +110,8 @@ pub struct StrangerCounts {
 /// See the [module](self). `P` is how requests come and answers go.
 pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     responder: Responder,
+    /// The cells that it keeps, if it does.
+    conflating: Option<Conflating>,
     /// Puts what the ring brings in order, and names what it lost, as for any subscriber.
     arbiter: Arbiter,
     reader: RingReader,
@@ -139,13 +151,18 @@ pub fn open(
         start: channel.start,
         ..ResponderConfig::default()
     };
-    Ok((RecoveryServer::new(config, section.subscribers, ring, port, guests), door))
+    let mut server = RecoveryServer::new(config, section.subscribers, ring, port, guests);
+    if section.conflate {
+        server.conflating = Some(Conflating::new(CellsWriter::beside(ring, channel.books.instruments + 1)?));
+    }
+    Ok((server, door))
 }
 
 impl<P: ReplyPort> RecoveryServer<P> {
     fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
         RecoveryServer {
             responder: Responder::new(config),
+            conflating: None,
             arbiter: Arbiter::new(ArbiterConfig::default()),
             reader: ring.reader(StartAt::Oldest, HEDGE_NS),
             port,
@@ -161,8 +178,12 @@ impl<P: ReplyPort> RecoveryServer<P> {
     /// One turn: who came and went, new lines, requests, answers. Returns how much was done.
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = self.update_guests();
-        work += self.reader.poll(now, LINES_PER_TURN, &mut self.arbiter.sink(now, &mut self.responder));
-        self.arbiter.on_timeout(now, &mut self.responder);
+        let mut taking = Taking { responder: &mut self.responder, conflating: &mut self.conflating };
+        work += self.reader.poll(now, LINES_PER_TURN, &mut self.arbiter.sink(now, &mut taking));
+        self.arbiter.on_timeout(now, &mut taking);
+        if let Some(conflating) = &mut self.conflating {
+            work += conflating.turn(now, self.responder.source());
+        }
         for _ in 0..REQUESTS_PER_TURN {
             let Some((from, line)) = self.port.receive() else { break };
             work += 1;
@@ -243,6 +264,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
 
     fn write_counters(&mut self) {
         let (counts, strangers) = (self.responder.counts(), self.strangers);
+        let [written, behind, beyond] = self.conflating.as_ref().map_or([0; 3], Conflating::counts);
         let values = [
             counts.lines,
             counts.lost,
@@ -258,6 +280,9 @@ impl<P: ReplyPort> RecoveryServer<P> {
             counts.sent,
             counts.sent_again,
             self.unsent,
+            written,
+            behind,
+            beyond,
         ];
         for (counter, value) in self.counters.iter_mut().zip(values) {
             counter.set(value);
