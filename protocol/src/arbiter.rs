@@ -190,6 +190,13 @@ impl Arbiter {
         self.next
     }
 
+    /// The stamp after the newest line that any path has brought, delivered or waiting: how far this subscriber has read what
+    /// it reads from. `None` before anything came.
+    pub fn reached(&self) -> Option<Stamp> {
+        let newest = self.paths[..self.known].iter().map(|state| state.position).max()?;
+        self.next.map(|next| next.max(newest))
+    }
+
     /// How many lines are known to exist that have neither been delivered nor named.
     pub fn lag(&self) -> u64 {
         self.next.map_or(0, |next| self.head.0.saturating_sub(next.0))

@@ -192,6 +192,11 @@ impl Builder {
         let (rx, channel, paths) = crate::rdma::open(options, &self.name, self.arbiter.hedge_ns, clock)?;
         let start = if channel.natural_start { Start::Natural } else { Start::Strict };
         let mut builder = self.clock(clock).start(start);
+        if options.rc
+            && let Some(recovery) = &mut builder.recovery
+        {
+            recovery.ring_lines = Some(options.lines as u64);
+        }
         if paths > 1 {
             builder.arbiter.hedge_ns = builder.arbiter.hedge_ns.max(options.patience_ns);
             builder.arbiter.early_lines = builder.arbiter.early_lines.max(options.lines);

@@ -11,7 +11,9 @@ use feeds_replay::generate::{GenerateOptions, generate};
 use protocol::line::Epoch;
 use protocol::record::ChannelId;
 use protocol::run::LanePath;
-use subscriber::{BookState, Builder, Context, Control, Gap, Handler, InstrumentId, StateChange, Subscriber, Update};
+use subscriber::{
+    Behind, BookState, Builder, Context, Control, Gap, Handler, InstrumentId, StateChange, Subscriber, Update,
+};
 use transport::LaneRx;
 use transport::fault::{FaultInjector, FaultPlan};
 use transport::udp::{Interface, UdpOptions, UdpRx};
@@ -163,6 +165,8 @@ pub struct Witness {
     pub gaps: Vec<Gap>,
     /// Times that a path fell silent.
     pub silences: u64,
+    /// Times that it was told that its ring is nearly full.
+    pub behinds: Vec<Behind>,
     /// States of books, by instrument.
     pub states: HashMap<InstrumentId, BookState>,
 }
@@ -189,6 +193,9 @@ impl Handler for Witness {
     }
     fn on_epoch(&mut self, _: &Context<'_>, _: Epoch, _: Epoch) {
         self.next = 1;
+    }
+    fn on_behind(&mut self, _: &Context<'_>, behind: &Behind) {
+        self.behinds.push(*behind);
     }
     fn on_path_silent(&mut self, _: &Context<'_>, _: LanePath, _: protocol::time::Nanos) {
         self.silences += 1;

@@ -103,6 +103,12 @@ pub(crate) struct Arguments {
     /// conflate), instead of every line.
     #[arg(long, conflicts_with_all = ["udp", "rdma", "control", "recover", "natural"])]
     conflate: bool,
+    /// Be tracked: report how far this program has read, and hear from the publisher when its ring is nearly full.
+    #[arg(long, requires = "recover")]
+    tracked: bool,
+    /// Take so many microseconds over each line, on purpose, to see what becomes of a subscriber that is too slow.
+    #[arg(long, value_name = "N", conflicts_with = "conflate", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    slow_us: Option<u64>,
     /// Lose that share of the datagrams on purpose, 0 to 1, to see what becomes of it.
     #[arg(long, value_name = "SHARE", requires = "udp", conflicts_with = "shared_memory", value_parser = share)]
     lose: Option<f64>,
@@ -162,7 +168,8 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     let builder = match (arguments.recover, arguments.control, &arguments.token) {
         (true, Some(control), Some(token)) => {
             let name = format!("subscriber watch, pid {}", std::process::id());
-            builder.recover(RecoveryOptions { name, ..RecoveryOptions::new(control, token) })
+            let options = RecoveryOptions { name, ..RecoveryOptions::new(control, token) };
+            builder.recover(if arguments.tracked { options.tracked() } else { options })
         }
         _ => builder,
     };
@@ -217,8 +224,9 @@ fn watch<R: LaneRx + Source + Send>(
     let board = Board::new(usize::from(arguments.depth), !in_terminal, until);
     let (last, shown) = std::thread::scope(|scope| {
         let board = &board;
-        let poller =
-            scope.spawn(move || poll::poll(&mut subscriber, board, stop, (&arguments.channel, arguments.lane)));
+        let names = (arguments.channel.as_str(), arguments.lane);
+        let slow = arguments.slow_us.map(Duration::from_micros);
+        let poller = scope.spawn(move || poll::poll(&mut subscriber, board, stop, names, slow));
         let shown = if in_terminal {
             terminal::show(arguments, board, stop).map_err(Failure::from)
         } else {
