@@ -32,8 +32,10 @@ use tracking::Tracking;
 
 /// The most connections at a time; further ones are closed at once, and counted.
 const MAX_SESSIONS: usize = 256;
-/// The most of them that have not shown who they are.
+/// The most of them that have not shown who they are; the next one takes the place of whoever has been silent longest.
 const MAX_STRANGERS: usize = 32;
+/// Connections accepted in one turn: each has a turn or more to show itself before others can take its place.
+const ACCEPTS_PER_TURN: usize = MAX_STRANGERS / 2;
 /// From one request of a session for a connection to a ring, or for its end, to the next, ns: each is several system calls
 /// and a line in the log, and a single read may bring hundreds. What comes sooner waits.
 const RING_REQUEST_INTERVAL_NS: u64 = 20_000_000;
@@ -60,7 +62,7 @@ pub struct AdmissionCounts {
     pub accepted: u64,
     /// Peers that showed who they are.
     pub identified: u64,
-    /// Connections closed at once because there were too many.
+    /// Connections closed unheard because there were too many.
     pub turned_away: u64,
     /// Sessions ended for a reason of the protocol's: wrong token, no frame, too slow, and so on.
     pub refused: u64,
@@ -112,6 +114,8 @@ impl RunSink for Definitions {
 struct Session {
     stream: TcpStream,
     protocol: ServerSession,
+    /// How many connections were accepted before it.
+    number: u64,
     /// The connection to its ring, made or in the making.
     ring: Option<Ticket>,
     /// Its next request is taken then or later.
@@ -233,16 +237,19 @@ impl<R: Rings> Admission<R> {
     fn accept(&mut self, now: Nanos) -> usize {
         let mut accepted = 0;
         // A bounded number in one turn, so that a flood of connections does not starve the sessions there are.
-        while accepted < MAX_STRANGERS {
+        while accepted < ACCEPTS_PER_TURN {
             // An error here is the peer's (it has gone again) or passes (no descriptor is free): the next turn tries again.
             let Ok((stream, _)) = self.listener.accept() else { break };
             accepted += 1;
+            let number = self.counts.accepted;
             self.counts.accepted += 1;
             let strangers = self.sessions.iter().filter(|session| !session.protocol.is_identified()).count();
-            if strangers >= MAX_STRANGERS
-                || self.sessions.len() >= MAX_SESSIONS
-                || stream.set_nonblocking(true).is_err()
-            {
+            if strangers >= MAX_STRANGERS || (strangers > 0 && self.sessions.len() >= MAX_SESSIONS) {
+                // Whoever means to show itself has done so by now; those who do not must not keep others out.
+                self.drop_oldest_stranger();
+                self.counts.turned_away += 1;
+            }
+            if self.sessions.len() >= MAX_SESSIONS || stream.set_nonblocking(true).is_err() {
                 self.counts.turned_away += 1;
                 continue;
             }
@@ -250,6 +257,7 @@ impl<R: Rings> Admission<R> {
             self.sessions.push(Session {
                 stream,
                 protocol,
+                number,
                 ring: None,
                 takes_at: now,
                 recovery: None,
@@ -257,6 +265,14 @@ impl<R: Rings> Admission<R> {
             });
         }
         accepted
+    }
+
+    fn drop_oldest_stranger(&mut self) {
+        let strangers = self.sessions.iter().enumerate().filter(|(_, session)| !session.protocol.is_identified());
+        if let Some((at, _)) = strangers.min_by_key(|(_, session)| session.number) {
+            // It has no ring and no recovery: those are for the identified.
+            self.sessions.swap_remove(at);
+        }
     }
 
     /// Turns the connections, and tells whom it concerns.
@@ -307,7 +323,7 @@ impl<R: Rings> Admission<R> {
 
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring, takes_at, recovery, tracking } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, takes_at, recovery, tracking, .. } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
