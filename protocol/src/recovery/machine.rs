@@ -19,6 +19,8 @@ use super::request::{Ask, Connection, Request};
 pub struct RecoveryConfig {
     /// Lines of replies that may be under way; a power of two, at most what the server keeps for a connection.
     pub reply_lines: usize,
+    /// The most lines of one instrument's snapshot; one that is longer than half of `reply_lines` comes by itself.
+    pub snapshot_lines: usize,
     /// An answer that is not complete after this long is asked for again, ns; each time after twice as long.
     pub request_timeout_ns: u64,
     /// Times that one request is sent before it is given up.
@@ -41,11 +43,12 @@ pub struct RecoveryConfig {
 }
 
 impl Default for RecoveryConfig {
-    /// 8,192 lines; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once; 300 us hedge; 8 lines; 1 ms,
+    /// 8,192 lines, and 131,072 of one snapshot; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once; 300 us hedge; 8 lines; 1 ms,
     /// 24 rounds.
     fn default() -> RecoveryConfig {
         RecoveryConfig {
             reply_lines: 8192,
+            snapshot_lines: 1 << 17,
             request_timeout_ns: 5_000_000,
             attempts: 6,
             jitter_ns: 100_000,
@@ -229,7 +232,7 @@ impl Recovery {
             session,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             replies: Replies::new(session.connection, config.reply_lines),
-            reader: Reader::new(config.reply_lines / 2),
+            reader: Reader::new(config.reply_lines / 2, config.snapshot_lines),
             outstanding: Vec::with_capacity(LINE_REQUESTS + 1),
             number: 0,
             out: VecDeque::with_capacity(LINE_REQUESTS + 4),
@@ -440,8 +443,12 @@ impl Recovery {
             if now < due {
                 continue;
             }
-            if now.since(due) > self.config.request_timeout_ns as i64 && sent > 0 {
-                // Whoever turns this was not running: the answer may wait in a queue that could not be read meanwhile.
+            // Whoever turns this was not running: the answer may wait in a queue that could not be read meanwhile.
+            let overslept = now.since(due) > self.config.request_timeout_ns as i64;
+            // Its lines stand behind others that are asked for by themselves.
+            let is_held_up = self.replies.hole_since.is_some()
+                && self.reader.reading().is_some_and(|(reading, _)| reading == number);
+            if sent > 0 && (overslept || is_held_up) {
                 self.outstanding[at - 1].due = now.plus(self.config.request_timeout_ns);
                 continue;
             }
@@ -594,7 +601,7 @@ impl Recovery {
             return;
         };
         if self.may_send(now) {
-            let max_lines = self.config.reply_lines as u64 / 2 - 1;
+            let max_lines = self.config.snapshot_lines as u64;
             target.on_snapshots_asked(first, last);
             self.ask(Ask::Snapshots { first, last, not_before, max_lines }, now);
         }

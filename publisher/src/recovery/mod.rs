@@ -40,8 +40,10 @@ const LINES_PER_TURN: usize = 4096;
 const REQUESTS_PER_TURN: usize = 64;
 /// Packets sent in one turn: a tenth of a millisecond's worth, in which a million lines a second bring 100 lines.
 const PACKETS_PER_TURN: usize = 32;
-/// Lines of its own replies kept for each subscriber, and the most of one reply: 2 MiB.
+/// Lines of its own replies kept for each subscriber: 2 MiB. Who asks for a book of more than 16,000 orders makes it more, up to
+/// 16 MiB for one of 262,000.
 const REPLY_LINES: usize = 1 << 15;
+const MOST_REPLY_LINES: usize = 1 << 18;
 /// Lines that a subscriber may be sent at once, after a pause.
 const BURST_LINES: u64 = 8192;
 /// How long a place of the ring that was written may fail to verify, ns.
@@ -145,6 +147,7 @@ pub fn open(
     let config = ResponderConfig {
         history_lines: section.history_lines,
         reply_lines: REPLY_LINES,
+        most_reply_lines: MOST_REPLY_LINES,
         lines_per_s: section.lines_per_second,
         burst_lines: BURST_LINES,
         books: channel.books,

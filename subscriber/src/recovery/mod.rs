@@ -87,7 +87,6 @@ impl RecoveryOptions {
             receive_buffer: 4 << 20,
             patience_ns: 500_000_000,
             early_lines: 1 << 16,
-            // Half of it is the longest snapshot that can be had: a book of 16,000 orders.
             requests: RecoveryConfig { reply_lines: 1 << 15, ..RecoveryConfig::default() },
             catch_up: CatchUpConfig::default(),
             policy: Policy::Gap,
