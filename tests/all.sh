@@ -124,7 +124,7 @@ build() { cargo build --locked --workspace --bins --examples && cargo test --loc
 tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- --show-output; }
 # 2,000 bad days in virtual time, each from a seed of its own.
 sim() { bash tests/sim.sh; }
-loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
+loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring --test loom_cells; }
 # Instructions of the hot path's pieces, held to benches/costs/LIMITS.toml.
 costs() { cargo run --locked --quiet -p costs; }
 demo() { isolated bash tests/demo.sh; }

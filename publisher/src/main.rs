@@ -327,7 +327,8 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
-            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?;
+            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?
+                .with_counters(ring.counters());
             if let Some(door) = door {
                 admission = admission.with_recovery(door);
             }
