@@ -10,7 +10,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0
-passed=0 failed=0 skipped=0 failures=()
+passed=0 failed=0 skipped=0 failures=() broke=
 logs=$(mktemp -d)
 current=
 cleanup() {
@@ -80,9 +80,12 @@ stage() {
   if [ $status -ne 0 ]; then
     failures+=("$name")
     [ $status != 124 ] || echo "   the limit of $limit s was passed"
-    echo "   FAILED (status $status) after $((took / 10)).$((took % 10)) s; the end of its output:"
-    grep -E '^(error|FAIL|test .*FAILED|---- |thread .* panicked)|panicked at' "$log" | head -n 40 | sed 's/^/   │ /'
-    tail -n 60 "$log" | sed 's/^/   │ /'
+    echo "   FAILED (status $status) after $((took / 10)).$((took % 10)) s"
+    # What broke, and what each panic said; output of tests that passed stands in the log too.
+    grep -E -A 5 '^(error|FAIL|BROKEN|test .*FAILED)|panicked at' "$log" | head -n 60 | sed 's/^/   │ /'
+    echo "   the end of its output:"
+    tail -n 30 "$log" | sed 's/^/   │ /'
+    broke+=$(grep -E '^(BROKEN|test .*FAILED)' "$log" | sed "s/^/$name: /")$'\n'
   else
     echo "   passed in $((took / 10)).$((took % 10)) s"
     grep -h -E '^(  │|SKIPPED data test)' "$log" | sort | uniq -c | sed 's/^ */   /' || true
@@ -121,7 +124,7 @@ build() { cargo build --locked --workspace --bins --examples && cargo test --loc
 tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- --show-output; }
 # 2,000 bad days in virtual time, each from a seed of its own.
 sim() { bash tests/sim.sh; }
-loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
+loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring --test loom_cells; }
 # Instructions of the hot path's pieces, held to benches/costs/LIMITS.toml.
 costs() { cargo run --locked --quiet -p costs; }
 demo() { isolated bash tests/demo.sh; }
@@ -141,6 +144,6 @@ stage demo 420 demo
 stage vm 1800 vm
 
 echo
-[ ${#failures[@]} = 0 ] || echo "failed: ${failures[*]}"
+[ ${#failures[@]} = 0 ] || printf '%sfailed: %s\n' "$broke" "${failures[*]}"
 echo "$passed passed, $failed failed, $skipped skipped"
 [ "$failed" = 0 ]

@@ -127,6 +127,7 @@ impl Server {
             subscribers: 2,
             mtu: 1500,
             core: None,
+            conflate: false,
         };
         let (_, door) = publisher::recovery::open(&section, &ring, ChannelConfig::default(), ()).expect("a server");
         let admission = Admission::bind(any, vec![TOKEN.into()], channel, reader, card.clone()).expect("listens");

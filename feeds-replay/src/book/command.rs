@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use cli::{eprintln, print, println};
 use publisher::open::{FeedOptions, OpenError, OpenFeed, open_feed};
 
 use super::diff::{Parting, diff};

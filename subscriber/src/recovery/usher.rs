@@ -1,20 +1,21 @@
 //! The usher: holds the control connection that lets this subscriber into the recovery server, and asks again when it broke.
 
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use protocol::control::RequestKey;
+use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
-use protocol::recovery::Connection;
+use protocol::recovery::{Connection, RecoveryConfig};
 use protocol::time::Nanos;
 use transport::reply::ReplyRx;
 
-use super::{RecoveryOptions, Way};
-use crate::control::{Control, Notice};
+use super::{Behind, Policy, RecoveryOptions, Way};
+use crate::control::{Control, ControlError, Notice};
 
 /// How long asking the publisher may take.
 const ASK_PATIENCE: Duration = Duration::from_secs(1);
@@ -41,6 +42,12 @@ struct Shared {
     spoilt: AtomicBool,
     /// Why there is no connection now; empty while there is one.
     trouble: Mutex<String>,
+    /// How far the poller has read, for who is tracked; 0 before it read anything.
+    position: AtomicU64,
+    /// The publisher has said that it is tracked no more: how many lines it was behind, and the size of its ring.
+    lapsed: AtomicBool,
+    behind: AtomicU64,
+    ring_lines: AtomicU64,
 }
 
 /// The poller's side of the usher: ends the thread when it is dropped.
@@ -66,6 +73,8 @@ impl Usher {
             #[cfg(feature = "rdma")]
             ring: None,
             began: Instant::now(),
+            id: 0,
+            reported: None,
         };
         desk.say("the publisher was not asked yet".to_owned());
         let thread = match std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run()) {
@@ -96,6 +105,26 @@ impl Usher {
         self.shared.spoilt.store(true, Ordering::Relaxed);
     }
 
+    /// Says how far the poller has read. One store.
+    #[inline]
+    pub(super) fn set_position(&self, next: Stamp) {
+        // Relaxed: the number carries nothing but itself.
+        self.shared.position.store(next.0, Ordering::Relaxed);
+    }
+
+    /// What the publisher said when it let go of this subscriber, once. One load while it has said nothing.
+    #[inline]
+    pub(super) fn lapsed(&self) -> Option<Behind> {
+        // Acquire: pairs with the Release in `take_notices`.
+        if !self.shared.lapsed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.shared.lapsed.store(false, Ordering::Relaxed);
+        let [lines, ring_lines] =
+            [&self.shared.behind, &self.shared.ring_lines].map(|number| number.load(Ordering::Relaxed));
+        Some(Behind { lines, ring_lines })
+    }
+
     /// Why there is no connection now; empty while there is one.
     pub(super) fn trouble(&self) -> String {
         self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -124,6 +153,10 @@ struct Desk {
     #[cfg(feature = "rdma")]
     ring: Option<transport::rdma::RcRxKeeper>,
     began: Instant,
+    /// The channel's number.
+    id: u16,
+    /// The position reported last on this connection.
+    reported: Option<u64>,
 }
 
 impl Desk {
@@ -173,13 +206,8 @@ impl Desk {
         }
         let Some(control) = &mut self.control else { return Ok(()) };
         control.check(now).map_err(|error| error.to_string())?;
-        // How lanes are reached now is for the lanes; here it matters that the connection stands, and the ring's.
-        while let Some(notice) = control.next_notice().map_err(|error| error.to_string())? {
-            if let Notice::Dropped { why, .. } = notice {
-                return Err(format!("the publisher writes no more answers: {why}"));
-            }
-        }
-        Ok(())
+        take_notices(control, self.id, &self.shared)?;
+        report(control, self.id, &self.options, &self.shared, &mut self.reported).map_err(|error| error.to_string())
     }
 
     /// Gives the connection up: the queue pair first, so that nobody writes any more when the publisher hears of it.
@@ -192,7 +220,7 @@ impl Desk {
     /// Asks to be let in; on success the poller finds the connection.
     fn ask(&mut self) -> Result<(), String> {
         let RecoveryOptions { control: address, token, name, receive_buffer, .. } = &self.options;
-        let in_words = |error: crate::ControlError| error.to_string();
+        let in_words = |error: ControlError| error.to_string();
         let mut control = Control::connect_within(ASK_PATIENCE, *address, token, name).map_err(in_words)?;
         let channels = control.directory().map_err(in_words)?;
         let Some(channel) = channels.iter().find(|channel| channel.name == self.channel) else {
@@ -215,7 +243,9 @@ impl Desk {
             }
             #[cfg(feature = "rdma")]
             Some(options) => {
-                let lines = self.options.requests.reply_lines;
+                // All that may be asked for at one time: half of `reply_lines` in lines of the stream, and one snapshot.
+                let RecoveryConfig { reply_lines, snapshot_lines, .. } = self.options.requests;
+                let lines = (reply_lines / 2 + reply_lines.max(snapshot_lines)).next_power_of_two();
                 let (over, began) = (&self.shared.over, self.began);
                 let (admitted, keeper) = super::ring::open(options, lines, ids, lane, &mut control, over, began)?;
                 self.ring = Some(keeper);
@@ -227,6 +257,9 @@ impl Desk {
         match self.sender.try_send(admitted) {
             Ok(()) => {
                 self.control = Some(control);
+                (self.id, self.reported) = (channel.id, None);
+                // What the last connection said of this subscriber's pace is over with it.
+                self.shared.lapsed.store(false, Ordering::Relaxed);
                 // Release: pairs with the Acquire in `Usher::next`.
                 self.shared.fresh.store(true, Ordering::Release);
                 Ok(())
@@ -235,6 +268,42 @@ impl Desk {
             Err(TrySendError::Disconnected(_)) => Err("the subscriber is gone".to_owned()),
         }
     }
+}
+
+/// Hears what the publisher says unasked. What concerns lanes is theirs to hear; that the connection stands matters here, and
+/// the ring's for answers, and whether this subscriber is tracked.
+fn take_notices(control: &mut Control, id: u16, shared: &Shared) -> Result<(), String> {
+    while let Some(notice) = control.next_notice().map_err(|error| error.to_string())? {
+        match notice {
+            Notice::Dropped { channel, why } if channel == id => {
+                return Err(format!("the publisher writes no more answers: {why}"));
+            }
+            Notice::Behind { channel, lines, ring_lines } if channel == id => {
+                shared.behind.store(lines, Ordering::Relaxed);
+                shared.ring_lines.store(ring_lines, Ordering::Relaxed);
+                // Release: pairs with the Acquire in `Usher::lapsed`. The publisher says it once in a connection.
+                shared.lapsed.store(true, Ordering::Release);
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Says how far the poller has read, if it is tracked and has read anything new.
+fn report(
+    control: &mut Control,
+    id: u16,
+    options: &RecoveryOptions,
+    shared: &Shared,
+    reported: &mut Option<u64>,
+) -> Result<(), ControlError> {
+    let next = shared.position.load(Ordering::Relaxed);
+    if options.policy != Policy::Tracked || next == 0 || *reported == Some(next) {
+        return Ok(());
+    }
+    *reported = Some(next);
+    control.report(id, Stamp(next), options.ring_lines)
 }
 
 fn say(shared: &Shared, trouble: String) {
