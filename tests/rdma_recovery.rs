@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use bookcast_tests::day::{PATIENCE, Publishing, TOKEN, number};
+use bookcast_tests::day::{PATIENCE, Publishing, TOKEN, Watching, number};
 use bookcast_tests::wire::{Held, Netem, THERE};
 use protocol::recovery::RecoveryConfig;
 use rand::{Rng, SeedableRng};
@@ -156,6 +156,8 @@ fn what_datagrams_lose_is_written_into_the_ring_and_nothing_is_lost() {
     for loss in ["1%", "10%"] {
         let folder = tempfile::tempdir().expect("a folder");
         let publishing = Publishing::recovering(folder.path(), 6_000, 2_000, 2_000, "127.0.0.1:0");
+        // Beside it, what a person would start; its requests have the patience that is for hardware.
+        let watching = (loss == "1%").then(|| publishing.watch_with("ud", &["--recover"]));
         let mut subscriber = subscribe(&publishing, "ud", 1 << 16);
         let mut witness = Witness::default();
         poll_until(&mut subscriber, &mut witness, "is let in", PATIENCE, |_, s| is_let_in(s));
@@ -169,6 +171,11 @@ fn what_datagrams_lose_is_written_into_the_ring_and_nothing_is_lost() {
         publishing.running.signal("TERM");
         let report = publishing.finish();
         assert_eq!((witness.lost(), witness.lines), (0, number(&report, "published")), "{:?}", witness.gaps);
+        if let Some(summary) = watching.map(Watching::finish) {
+            assert!(summary.total("lines_recovered") > 0 && summary.total("digests_agreed") > 0, "{}", summary.json);
+            assert_eq!((summary.total("digests_disagreed"), &summary.json["books"]["stale"]), (0, &0.into()));
+            assert_eq!(summary.json["next_sequence"], number(&report, "published") + 1, "{}", summary.json);
+        }
     }
 }
 
