@@ -12,7 +12,7 @@ use crate::rdma::event::{EventKind, EventReaction};
 /// Why a connection could not be made, or is over.
 #[derive(Debug, thiserror::Error)]
 pub enum DropReason {
-    /// [`RcTxKeeper::disconnect`] asked for it.
+    /// [`RcTxKeeper::disconnect`](super::RcTxKeeper::disconnect) asked for it.
     #[error("it was asked to end")]
     Asked,
     /// Writing failed.
