@@ -256,7 +256,7 @@ fn a_capture_in_gzip_of_several_members_is_read_through() {
         encoder.finish().expect("compresses");
     }
     let (_, found) = run(&file(folder.path(), "members.pcap.gz", &members), &[]);
-    assert_eq!((&found["messages"], &found["complete"], &found["gzip"]), (&json!(102), &json!(true), &json!(true)));
+    assert_eq!((&found["messages"], &found["complete"], &found["packing"]), (&json!(102), &json!(true), &json!("gzip")));
     assert_eq!(found["bytes"], json!(bytes.len()));
 }
 

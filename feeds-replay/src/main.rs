@@ -294,8 +294,15 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     .checked()?;
     let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
-    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), preload: None };
-    open_feed(&replay.file, &options)?.session_date(replay.date.as_deref())?;
+    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), ..FeedOptions::default() };
+    let opened = open_feed(&replay.file, &options)?;
+    opened.session_date(replay.date.as_deref())?;
+    if matches!(pace, Pace::Rate(_)) && !opened.counts_messages() {
+        return Err("--rate needs a feed whose records tell their place in it, and the sequence in DBN is the venue's own; \
+                    give --speed"
+            .into());
+    }
+    drop(opened);
     let bytes = std::fs::metadata(&replay.file)?.len();
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use publisher::open::{FeedOptions, OpenError, OpenFeed, open_feed};
+use publisher::venue::{AnyVenue, VenueOptions};
 
 use super::diff::{Parting, diff};
 use super::{Moment, Walk, book_at, json, text};
@@ -60,11 +61,12 @@ pub struct BookArguments {
 }
 
 impl BookArguments {
-    fn walk(&self, path: &Path) -> Result<Walk<OpenFeed>, OpenError> {
-        let options = FeedOptions { lenient: self.lenient, session: self.session.clone(), preload: None };
+    fn walk(&self, path: &Path) -> Result<Walk<OpenFeed, AnyVenue>, OpenError> {
+        let options = FeedOptions { lenient: self.lenient, session: self.session.clone(), ..FeedOptions::default() };
         let feed = open_feed(path, &options)?;
         let date = feed.session_date(self.date.as_deref())?;
-        Ok(Walk::new(feed, date))
+        let venue = feed.venue(date, VenueOptions::default());
+        Ok(Walk::new(feed, venue, date))
     }
 }
 
