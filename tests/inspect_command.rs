@@ -139,7 +139,7 @@ fn everything_off_is_counted_with_its_first_places() {
     // A length of zero in the middle is no BinaryFILE; a message without a byte is possible only in a datagram.
     let bytes = pcap_nanos(&[(OPEN_NS + 1_000, frame(LINE_A, &mold(SESSION, 1, &messages)))]);
     let path = file(folder.path(), "off.pcap", &bytes);
-    let (output, found) = run(&path, &[]);
+    let (output, found) = run(&path, &["--feed", "itch"]);
     assert!(output.status.success(), "{}", printed(&output));
     assert_eq!(found["messages"], 17);
     for (key, expected) in [

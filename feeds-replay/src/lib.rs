@@ -3,6 +3,7 @@
 //! - [`generate`]: a seeded day of conforming ITCH, for whoever has no capture.
 //! - [`inspect`](mod@inspect): what is in a capture, and what is off in it.
 //! - [`book`]: what a book looked like at a moment, and where two captures' books part.
+//! - [`record`](mod@record): the normalised stream as a DBN file. [`feed_arguments`]: what every command is told of a capture.
 //! - [`backtest`]: a strategy on a file, without a publisher.
 //! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
@@ -15,10 +16,12 @@
 
 pub mod backtest;
 pub mod book;
+pub mod feed_arguments;
 pub mod generate;
 pub mod inspect;
 pub mod measure;
 pub mod ping;
+pub mod record;
 pub mod report;
 pub mod roles;
 pub mod run;

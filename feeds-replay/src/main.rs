@@ -12,14 +12,16 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use feeds_replay::book::command::BookArguments;
+use feeds_replay::feed_arguments::FeedArguments;
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
+use feeds_replay::record::command::RecordArguments;
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
-use publisher::open::{FeedOptions, open_feed};
+use publisher::open::open_feed;
 use publisher::pace::Pace;
 use transport::clock::Clock;
 
@@ -46,6 +48,8 @@ Examples:
       a day to try things on, for whoever has no capture
   feeds-replay book 12302019.NASDAQ_ITCH50.gz --symbol AAPL --at 09:30:00
       a book as it was at a moment
+  feeds-replay record morning.pcapng.gz -o morning.dbn.zst
+      the normalised stream as DBN
   feeds-replay ping --transport shm
       one update there and back at a time, to set beside perftest
 
@@ -69,6 +73,8 @@ enum Command {
     Generate(GenerateArguments),
     /// Show a book as it was at a moment, or where two captures' books part.
     Book(BookArguments),
+    /// Write the normalised stream of a capture, or of a running publisher, as DBN.
+    Record(RecordArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
     #[command(flatten)]
@@ -118,11 +124,10 @@ Examples:
   feeds-replay replay day.itch --date none --speed max --json
       flat out: throughput and losses, and no claim of latency")]
 struct Replay {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd.
     file: PathBuf,
-    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
-    #[arg(long)]
-    session: Option<String>,
+    #[command(flatten)]
+    feed: FeedArguments,
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
@@ -134,18 +139,9 @@ struct Replay {
     /// Evenly spaced, that many messages a second.
     #[arg(long)]
     rate: Option<f64>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
-    #[arg(long)]
-    date: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    #[arg(long)]
-    lenient: bool,
     /// Build books from increments when the capture starts in mid-day; they are Suspect.
     #[arg(long)]
     natural: bool,
-    /// Carry market participant positions too.
-    #[arg(long)]
-    full: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -246,6 +242,7 @@ fn main() -> ExitCode {
             stop_flag().and_then(|stop| feeds_replay::generate::command::run(&generate, &stop).map(|()| true))
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
+        Command::Record(record) => stop_flag().and_then(|stop| feeds_replay::record::command::run(&record, &stop)),
         Command::Ping(arguments) => run_ping(&arguments),
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
@@ -294,9 +291,8 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     .checked()?;
     let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
-    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), ..FeedOptions::default() };
-    let opened = open_feed(&replay.file, &options)?;
-    opened.session_date(replay.date.as_deref())?;
+    let opened = open_feed(&replay.file, &replay.feed.options())?;
+    let filter = replay.feed.only.filter(&opened.session_date(replay.feed.date.as_deref())?)?;
     if matches!(pace, Pace::Rate(_)) && !opened.counts_messages() {
         return Err("--rate needs a feed whose records tell their place in it, and the sequence in DBN is the venue's own; \
                     give --speed"
@@ -307,11 +303,13 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {
         path: replay.file,
-        session: replay.session,
-        date: replay.date,
-        lenient: replay.lenient,
+        kind: replay.feed.feed.map(|kind| kind.name().to_owned()),
+        session: replay.feed.session,
+        date: replay.feed.date,
+        lenient: replay.feed.lenient,
         natural: replay.natural,
-        full: replay.full,
+        full: replay.feed.full,
+        filter,
     };
     run_all(feed, pace, replay.transport, rdma, books, None, &replay.common)
 }

@@ -10,6 +10,7 @@
 //! - [`detect`]: what a file holds, by its content.
 //! - [`itch`]: Nasdaq TotalView-ITCH 5.0. Each venue is one folder that implements [`venue::Venue`].
 //! - [`dbn`]: Databento Binary Encoding, of whatever venue.
+//! - [`filter`]: a part of a feed.
 //! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
 //! - [`admission`]: the control channel, for subscribers that ask what there is.
@@ -34,6 +35,7 @@ pub mod devices;
 pub mod drive;
 pub mod epoch;
 pub mod feed;
+pub mod filter;
 pub mod input;
 pub mod itch;
 pub mod open;

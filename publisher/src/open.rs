@@ -49,6 +49,9 @@ pub enum OpenError {
     /// Its date.
     #[error(transparent)]
     Date(#[from] DateError),
+    /// Something was asked for that does not go with it.
+    #[error("{0}")]
+    Asked(String),
 }
 
 /// A feed from a file.

@@ -23,9 +23,12 @@ use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource, Message, Notice};
 use publisher::itch::mold::{MoldStats, SessionStats};
+use publisher::filter::Filtered;
 use publisher::input::Packing;
-use publisher::open::{FeedOptions, OpenError, open_feed};
+use publisher::open::{OpenError, open_feed};
 use publisher::venue::{AnyVenue, Rejected, Venue, VenueOptions};
+
+use crate::feed_arguments::FeedArguments;
 
 pub use problems::{Problem, Problems, Seen};
 
@@ -38,14 +41,8 @@ const MESSAGES_PER_LOOK: u64 = 1 << 14;
 /// How a capture is inspected.
 #[derive(Clone, Debug, Default)]
 pub struct InspectOptions {
-    /// The session's date, `YYYY-MM-DD` or `none`; left out: from the packets' times, else from the file's name.
-    pub date: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    pub lenient: bool,
-    /// The one MoldUDP64 session that is wanted; left out: all.
-    pub session: Option<String>,
-    /// Carry market participant positions too.
-    pub full: bool,
+    /// How it is read, and which part of it is wanted. Without a session: all.
+    pub feed: FeedArguments,
     /// Sizes of the books.
     pub books: BooksConfig,
 }
@@ -147,14 +144,15 @@ pub fn inspect(
         .map(|session| session.session.to_string())
         .take(MAX_CHANNELS - 1)
         .collect();
-    if options.session.is_some() {
+    if options.feed.session.is_some() {
         return Ok(inspection);
     }
     for session in others {
         if inspection.stopped {
             break;
         }
-        let one = InspectOptions { session: Some(session), ..options.clone() };
+        let mut one = options.clone();
+        one.feed.session = Some(session);
         inspection.add_channel(pass(path, &one, stop, show)?);
     }
     Ok(inspection)
@@ -166,10 +164,10 @@ fn pass(
     stop: &AtomicBool,
     show: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, OpenError> {
-    let feed_options = FeedOptions { lenient: options.lenient, session: options.session.clone(), ..FeedOptions::default() };
-    let mut source = open_feed(path, &feed_options)?;
-    let date = source.session_date(options.date.as_deref())?;
-    let venue = source.venue(date, VenueOptions { full: options.full, ..VenueOptions::default() });
+    let mut source = open_feed(path, &options.feed.options())?;
+    let date = source.session_date(options.feed.date.as_deref())?;
+    let venue = source.venue(date, VenueOptions { full: options.feed.full, ..VenueOptions::default() });
+    let venue = options.feed.filtered(venue).map_err(|error| OpenError::Asked(error.to_string()))?;
     let mut channel = Channel::new(options, venue);
     let (container, packing) = (source.container(), source.packing());
     let (mut error, mut stopped) = (None, false);
@@ -217,7 +215,7 @@ fn pass(
 
 /// One channel on its way through decoder and books.
 struct Channel {
-    venue: AnyVenue,
+    venue: Filtered<AnyVenue>,
     books: Books,
     /// The stamp of the next line: counts are those of one epoch.
     next: Stamp,
@@ -245,7 +243,7 @@ struct Channel {
 }
 
 impl Channel {
-    fn new(options: &InspectOptions, venue: AnyVenue) -> Channel {
+    fn new(options: &InspectOptions, venue: Filtered<AnyVenue>) -> Channel {
         Channel {
             venue,
             books: Books::new(options.books, Start::Natural),

@@ -12,6 +12,7 @@ use protocol::record::{ChannelId, Lane};
 use publisher::date::{SessionDate, session_date};
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
+use publisher::filter::Filtered;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 use publisher::open::{FeedOptions, open_feed};
@@ -157,12 +158,17 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
             let source = BinaryFile::from_reader(Cursor::new(day), Path::new("the generated day"), framing);
             publish_from(spec, source, Normaliser::new(NormaliserOptions::default(), date), date)
         }
-        Feed::File { path, session, date, lenient, full, .. } => {
-            let options = FeedOptions { lenient: *lenient, session: session.clone(), preload: Some(PRELOAD_BYTES), ..FeedOptions::default() };
+        Feed::File { path, kind, session, date, lenient, full, filter, .. } => {
+            let options = FeedOptions {
+                feed: kind.as_deref().map(str::parse).transpose()?,
+                lenient: *lenient,
+                session: session.clone(),
+                preload: Some(PRELOAD_BYTES),
+            };
             let feed = open_feed(path, &options)?;
             let date = feed.session_date(date.as_deref())?;
             let venue = feed.venue(date, VenueOptions { full: *full, ..VenueOptions::default() });
-            publish_from(spec, feed, venue, date)
+            publish_from(spec, feed, Filtered::new(venue, filter.clone()), date)
         }
     }
 }

@@ -238,7 +238,7 @@ impl Visitor for Reading<'_> {
 }
 
 /// The fields of a DBN definition that a Definition's text gives; the head's are the caller's.
-pub fn read(definition: &Definition) -> InstrumentDefMsg {
+pub(super) fn read(definition: &Definition) -> InstrumentDefMsg {
     let mut message = InstrumentDefMsg::default();
     visit(&mut Reading { definition }, &mut message);
     message

@@ -26,7 +26,7 @@ impl Stream {
     /// As in the Definition.
     pub(super) const fn name(self) -> &'static str {
         match self {
-            Stream::Unknown => "",
+            Stream::Unknown => "any",
             Stream::Orders => "orders",
             Stream::Levels => "levels",
             Stream::Top => "top",

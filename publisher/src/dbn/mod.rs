@@ -9,6 +9,7 @@
 //! counted as not carried.
 
 mod definition;
+pub mod encode;
 pub mod file;
 mod instruments;
 mod levels;
