@@ -30,7 +30,7 @@ enum Command {
     /// Ask a publisher which channels it has, and how to get them.
     Channels(channels::Arguments),
     /// Show a channel's books, rate, losses and digests while they change.
-    Watch(watch::Arguments),
+    Watch(Box<watch::Arguments>),
     #[command(flatten)]
     Manual(cli::Manual),
 }
@@ -38,7 +38,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Channels(arguments) => channels::run(arguments),
-        Command::Watch(arguments) => watch::run(arguments),
+        Command::Watch(arguments) => watch::run(*arguments),
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
         }
