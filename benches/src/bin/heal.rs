@@ -28,7 +28,7 @@ struct Options {
     #[arg(long, default_value_t = 10_000, value_name = "N", value_parser = clap::value_parser!(u16).range(5..=16_000))]
     symbols: u16,
     /// Messages a second that are published while it joins.
-    #[arg(long, default_value_t = 100_000, value_name = "N")]
+    #[arg(long, default_value_t = 300_000, value_name = "N")]
     rate: u64,
     /// Rounds of publishing flat out, each without and with the one that stands still.
     #[arg(long, default_value_t = 9, value_name = "N")]
