@@ -241,8 +241,9 @@ impl Arbiter {
     /// Declares what has been missing for the hedge time, and paths that fell silent. Cheap enough for every turn.
     ///
     /// A call that comes later than [`Arbiter::next_timeout`] asked by [`OVERSLEPT_NS`] comes from somebody who was not
-    /// running, and may have what is missing in a queue that could not be read meanwhile: patience begins anew. So a
-    /// subscriber that was stopped does not declare lost what was sent to it while it slept.
+    /// running, and may have what is missing in a queue that could not be read meanwhile: patience begins anew,
+    /// once for what was missing then. So a subscriber that was stopped does not declare lost what was sent to it while it
+    /// slept, and one that seldom polls still comes to know what it will never get.
     #[inline]
     pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
         while let Some((since, head_then)) = self.missing {
@@ -250,7 +251,7 @@ impl Arbiter {
             if late_ns < 0 {
                 break;
             }
-            if late_ns >= OVERSLEPT_NS as i64 {
+            if late_ns >= OVERSLEPT_NS as i64 && self.resumed <= since {
                 self.resumed = now;
                 self.counts.overslept += 1;
                 break;

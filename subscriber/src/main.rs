@@ -1,10 +1,13 @@
 //! The `subscriber` command: looks at a channel as a strategy sees it.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use cli::eprintln;
 
 mod channels;
 mod watch;

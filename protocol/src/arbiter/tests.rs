@@ -481,3 +481,17 @@ fn holes_that_were_known_before_a_pause_are_given_up_together_after_it() {
     assert_eq!(gaps, [Seen::Gap(3, 1, LossCause::Missing), Seen::Gap(5, 1, LossCause::Missing)]);
     assert_eq!(b.arbiter.counts().overslept, 1);
 }
+
+#[test]
+fn who_polls_seldom_is_told_all_the_same() {
+    let mut b = Bench::new(2, 16);
+    b.run(0, 0, stamp(1), 2);
+    b.run(10, 0, stamp(4), 1);
+    // Every turn is late by far more than a turn can take.
+    for turn in 1..4 {
+        b.timeout(turn * 50 * OVERSLEPT_NS);
+    }
+    let gaps: Vec<Seen> = b.seen().into_iter().filter(|seen| matches!(seen, Seen::Gap(..))).collect();
+    assert_eq!(gaps, [Seen::Gap(3, 1, LossCause::Missing)]);
+    assert_eq!(b.arbiter.counts().overslept, 1);
+}

@@ -177,6 +177,8 @@ struct Outstanding {
     due: Nanos,
     /// Times it was sent.
     sent: u32,
+    /// Its time was over while nobody turned this, and began anew: once for each time it is sent.
+    excused: bool,
 }
 
 /// Rounds of requests for snapshots.
@@ -377,7 +379,7 @@ impl Recovery {
     fn ask(&mut self, ask: Ask, now: Nanos) {
         self.number += 1;
         let due = now.plus(self.config.request_timeout_ns + self.jitter());
-        self.outstanding.push(Outstanding { number: self.number, ask, due, sent: 1 });
+        self.outstanding.push(Outstanding { number: self.number, ask, due, sent: 1, excused: false });
         self.send(self.number, ask);
     }
 
@@ -432,7 +434,7 @@ impl Recovery {
     fn ask_again<T: Recovering>(&mut self, now: Nanos, arbiter: &Arbiter, target: &mut T) {
         let mut at = 0;
         while at < self.outstanding.len() {
-            let Outstanding { number, ask, due, sent } = self.outstanding[at];
+            let Outstanding { number, ask, due, sent, excused } = self.outstanding[at];
             if let Ask::Lines { first, count } = ask
                 && arbiter.next().is_none_or(|next| next >= first.plus(count))
             {
@@ -443,13 +445,16 @@ impl Recovery {
             if now < due {
                 continue;
             }
-            // Whoever turns this was not running: the answer may wait in a queue that could not be read meanwhile.
-            let overslept = now.since(due) > self.config.request_timeout_ns as i64;
+            // Whoever turns this was not running: the answer may wait in a queue that could not be read meanwhile. Not twice:
+            // who turns this seldom would else wait for ever.
+            let overslept = !excused && now.since(due) > self.config.request_timeout_ns as i64;
             // Its lines stand behind others that are asked for by themselves.
             let is_held_up = self.replies.hole_since.is_some()
                 && self.reader.reading().is_some_and(|(reading, _)| reading == number);
             if sent > 0 && (overslept || is_held_up) {
-                self.outstanding[at - 1].due = now.plus(self.config.request_timeout_ns);
+                let outstanding = &mut self.outstanding[at - 1];
+                (outstanding.due, outstanding.excused) =
+                    (now.plus(self.config.request_timeout_ns), overslept || excused);
                 continue;
             }
             if sent >= self.config.attempts {
@@ -478,7 +483,7 @@ impl Recovery {
             }
             let wait = (self.config.request_timeout_ns << sent.min(4)) + self.jitter();
             let outstanding = &mut self.outstanding[at - 1];
-            (outstanding.sent, outstanding.due) = (sent + 1, now.plus(wait));
+            (outstanding.sent, outstanding.due, outstanding.excused) = (sent + 1, now.plus(wait), false);
         }
     }
 
@@ -659,7 +664,7 @@ impl Recovery {
             // Not yet: the same under another number, for this one has been answered.
             self.number += 1;
             let due = now.plus((self.config.request_timeout_ns >> 3) << sent.min(6));
-            self.outstanding[at] = Outstanding { number: self.number, ask, due, sent };
+            self.outstanding[at] = Outstanding { number: self.number, ask, due, sent, excused: false };
             return;
         }
         self.outstanding.swap_remove(at);

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use crate::arbiter::{Delivery, Gap};
 use crate::book::{BooksConfig, Start};
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
+use crate::log::{OwnDigest, OwnDigests};
 use crate::record::{InstrumentId, Lane, Record};
 use crate::run::LanePath;
 use crate::time::Nanos;
@@ -423,6 +424,12 @@ impl Delivery for Responder {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+}
+
+impl OwnDigests for Responder {
+    fn own_digest(&self, instrument: InstrumentId) -> OwnDigest {
+        OwnDigest::of_books(self.source.books(), instrument)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! How lines move: shared memory, UDP multicast, RDMA (with the feature `rdma`), an in-process link, and a fault injector
-//! around any of them. And the way back: requests for what was lost, and their answers ([`reply`]). And, for who wants the
-//! latest and not every change, [`cells`].
+//! around any of them. And the way back: requests for what was lost, and their answers ([`reply`]). For who wants the latest
+//! and not every change, [`cells`]. And what a participant writes down of it all ([`log`]).
 
 pub mod cells;
 pub mod clock;
@@ -9,6 +9,7 @@ mod datagram;
 pub mod fault;
 mod lane;
 pub mod link;
+pub mod log;
 mod memory;
 mod packets;
 #[cfg(feature = "rdma")]

@@ -3,7 +3,8 @@
 use protocol::arbiter::{Delivery, Gap};
 use protocol::conflation::Conflator;
 use protocol::line::{Epoch, Line, Stamp};
-use protocol::record::Lane;
+use protocol::log::{OwnDigest, OwnDigests};
+use protocol::record::{InstrumentId, Lane};
 use protocol::recovery::{Responder, SnapshotSource};
 use protocol::run::LanePath;
 use protocol::time::Nanos;
@@ -108,5 +109,11 @@ impl Delivery for Taking<'_> {
         if let Some(conflating) = self.conflating {
             conflating.ended = true;
         }
+    }
+}
+
+impl OwnDigests for Taking<'_> {
+    fn own_digest(&self, instrument: InstrumentId) -> OwnDigest {
+        self.responder.own_digest(instrument)
     }
 }

@@ -15,14 +15,16 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
 
-use protocol::arbiter::{Arbiter, ArbiterConfig};
+use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery};
 use protocol::channel::ChannelConfig;
 use protocol::control::{RecoveryInfo, RequestKey};
 use protocol::line::Line;
+use protocol::log::{Logged, Recorder};
 use protocol::recovery::{Connection, Request, Responder, ResponderConfig, ResponderCounts};
 use protocol::time::Nanos;
 use transport::cells::CellsWriter;
 use transport::counters::Counter;
+use transport::log::LogSink;
 use transport::reply::{ReplyError, ReplyPort, ReplyTx};
 use transport::ring::{RingReader, StartAt};
 use transport::shm::SetupError;
@@ -125,6 +127,7 @@ pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     next_counters: Nanos,
     /// Lines that the reply lane did not take.
     unsent: u64,
+    log: Option<Recorder<LogSink>>,
 }
 
 /// A server of `ring` over UDP, and the door to it. Allocates and touches history and books.
@@ -161,6 +164,13 @@ pub fn open(
     Ok((server, door))
 }
 
+/// Takes what is new in the ring.
+fn read_ring(reader: &mut RingReader, arbiter: &mut Arbiter, now: Nanos, delivery: &mut impl Delivery) -> usize {
+    let work = reader.poll(now, LINES_PER_TURN, &mut arbiter.sink(now, delivery));
+    arbiter.on_timeout(now, delivery);
+    work
+}
+
 impl<P: ReplyPort> RecoveryServer<P> {
     fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
         RecoveryServer {
@@ -175,15 +185,24 @@ impl<P: ReplyPort> RecoveryServer<P> {
             counters: COUNTERS.map(|name| ring.counters().register(name).expect("the counter page has room")),
             next_counters: Nanos::ZERO,
             unsent: 0,
+            log: None,
         }
+    }
+
+    /// The same, and everything that the ring gives it is written down. Dropping the server closes the log.
+    pub fn logged(mut self, recorder: Recorder<LogSink>) -> RecoveryServer<P> {
+        self.log = Some(recorder);
+        self
     }
 
     /// One turn: who came and went, new lines, requests, answers. Returns how much was done.
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = self.update_guests();
         let mut taking = Taking { responder: &mut self.responder, conflating: &mut self.conflating };
-        work += self.reader.poll(now, LINES_PER_TURN, &mut self.arbiter.sink(now, &mut taking));
-        self.arbiter.on_timeout(now, &mut taking);
+        work += match &mut self.log {
+            None => read_ring(&mut self.reader, &mut self.arbiter, now, &mut taking),
+            Some(log) => read_ring(&mut self.reader, &mut self.arbiter, now, &mut Logged::new(&mut taking, log)),
+        };
         if let Some(conflating) = &mut self.conflating {
             work += conflating.turn(now, self.responder.source());
         }

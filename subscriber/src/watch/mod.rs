@@ -14,6 +14,7 @@ mod view;
 
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -136,6 +137,9 @@ pub(crate) struct Arguments {
     /// Print the final summary as JSON; what is said meanwhile goes to standard error.
     #[arg(long)]
     json: bool,
+    /// Write down what comes, for 'feeds-replay check'. A log that is there is continued.
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
     /// End after that many seconds.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seconds: Option<u64>,
@@ -218,15 +222,23 @@ fn watch<R: LaneRx + Source + Send>(
     mut subscriber: Subscriber<R>,
     stop: &AtomicBool,
 ) -> Result<bool, Failure> {
+    let log = arguments
+        .log
+        .as_ref()
+        .map(|path| transport::log::open(path, protocol::log::Role::Subscriber, &arguments.channel, arguments.lane));
+    let (recorder, keeper) = log.transpose()?.unzip();
+    if let Some(recorder) = recorder {
+        subscriber = subscriber.logged(recorder);
+    }
     let in_terminal = !arguments.plain && !arguments.json && std::io::stdout().is_terminal();
     let until = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     // A channel that ends may begin again: who looks at a terminal decides when it is over.
     let board = Board::new(usize::from(arguments.depth), !in_terminal, until);
     let (last, shown) = std::thread::scope(|scope| {
-        let board = &board;
+        let (board, polled) = (&board, &mut subscriber);
         let names = (arguments.channel.as_str(), arguments.lane);
         let slow = arguments.slow_us.map(Duration::from_micros);
-        let poller = scope.spawn(move || poll::poll(&mut subscriber, board, stop, names, slow));
+        let poller = scope.spawn(move || poll::poll(polled, board, stop, names, slow));
         let shown = if in_terminal {
             terminal::show(arguments, board, stop).map_err(Failure::from)
         } else {
@@ -237,6 +249,11 @@ fn watch<R: LaneRx + Source + Send>(
         stop.store(true, Ordering::Relaxed);
         (poller.join().expect("the polling thread does not panic; if it did, its message stands above"), shown)
     });
+    // Its log is closed with it.
+    drop(subscriber);
+    if let Some(keeper) = keeper {
+        keeper.finish()?;
+    }
     shown?;
     plain::summarise(arguments, &last);
     Ok(last.totals.delivered + last.totals.lost > 0 && last.totals.digests_disagreed == 0)

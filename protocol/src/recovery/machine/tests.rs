@@ -253,6 +253,21 @@ fn a_request_whose_time_passed_while_nobody_ran_is_neither_repeated_nor_given_up
 }
 
 #[test]
+fn who_turns_seldom_asks_again_and_is_told_in_the_end() {
+    let mut b = Bench::new();
+    b.live(9, 3);
+    // Each turn comes late by more than an answer may take.
+    let mut asked = 0;
+    for _ in 0..6 {
+        b.now += 50 * MS;
+        b.turn();
+        asked += b.asked().len();
+    }
+    assert!(asked >= 2, "asked {asked} times");
+    assert_eq!(b.told.gaps, [(6, 3)]);
+}
+
+#[test]
 fn what_history_no_longer_holds_is_declared_at_once_and_the_rest_is_had() {
     let mut b = Bench::with(RecoveryConfig::default(), 8);
     b.live(18, 3);
