@@ -126,7 +126,7 @@ tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- -
 sim() { bash tests/sim.sh; }
 # One safeguard at a time is taken out, and a test must fail; all of them with bash tests/mutants.sh.
 mutants() { bash tests/mutants.sh --short; }
-loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
+loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring --test loom_cells; }
 # Instructions of the hot path's pieces, held to benches/costs/LIMITS.toml.
 costs() { cargo run --locked --quiet -p costs; }
 demo() { isolated bash tests/demo.sh; }

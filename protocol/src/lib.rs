@@ -25,6 +25,7 @@
 //! - [`book`]: order books, their states and digests. [`definition`], [`price`]: text.
 //! - [`recovery`]: what is asked of a recovery server, what it answers, and what becomes of it.
 //! - [`log`]: what a participant was given, written down, and checked.
+//! - [`conflation`]: the latest of each instrument in place of every change.
 //! - [`control`]: what a subscriber asks before the first line.
 //! - [`time`]: times as values.
 
@@ -33,6 +34,7 @@
 pub mod arbiter;
 pub mod book;
 pub mod channel;
+pub mod conflation;
 pub mod control;
 pub mod definition;
 pub mod early;

@@ -97,6 +97,9 @@ impl<R: LaneRx> Subscriber<R> {
         };
         let lag = self.lag();
         self.engine.set_lag(lag);
+        if let Some(behind) = self.recovery.as_mut().and_then(|recovery| recovery.take_behind()) {
+            handler.on_behind(&self.engine.context(now), &behind);
+        }
         if work == 0 {
             handler.on_idle(&self.engine.context(now));
         }

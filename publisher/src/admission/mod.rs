@@ -7,6 +7,7 @@
 //! session, and ends with it. So a subscriber that dies is let go as soon as its host closes the socket for it.
 
 mod rings;
+mod tracking;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,11 +22,13 @@ use protocol::record::{Flags, Kind};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
+use transport::counters::{Counter, CounterPage};
 use transport::ring::RingReader;
 
 use crate::recovery::Door;
 
 pub use rings::{Rings, Ticket};
+use tracking::Tracking;
 
 /// The most connections at a time; further ones are closed at once, and counted.
 const MAX_SESSIONS: usize = 256;
@@ -38,6 +41,9 @@ const ACCEPTS_PER_TURN: usize = MAX_STRANGERS / 2;
 const RING_REQUEST_INTERVAL_NS: u64 = 20_000_000;
 /// Lines read from the ring in one turn.
 const LINES_PER_TURN: usize = 4096;
+/// Names of its counters in the ring's counter page, in order.
+const COUNTERS: [&str; 3] =
+    ["tracked subscribers", "tracked lines behind, the slowest", "tracked subscribers let go, nearly lapped"];
 
 /// Why the control channel cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +72,12 @@ pub struct AdmissionCounts {
     pub connects: u64,
     /// Those that could not be made, or ended by themselves.
     pub dropped: u64,
+    /// Subscribers that are tracked now.
+    pub tracked: u64,
+    /// Of these, how many lines the slowest is behind.
+    pub slowest: u64,
+    /// Tracked subscribers whose rings were nearly full: they were told, and are tracked no more.
+    pub lapsed: u64,
 }
 
 /// Definitions read from the ring.
@@ -110,6 +122,7 @@ struct Session {
     takes_at: Nanos,
     /// Its connection to the recovery server.
     recovery: Option<u16>,
+    tracking: Tracking,
 }
 
 /// See the [module](self).
@@ -124,6 +137,7 @@ pub struct Admission<R = ()> {
     recovery: Option<Door>,
     buffer: Vec<u8>,
     counts: AdmissionCounts,
+    counters: Option<[Counter; COUNTERS.len()]>,
 }
 
 impl<R: Rings> Admission<R> {
@@ -153,6 +167,7 @@ impl<R: Rings> Admission<R> {
             recovery: None,
             buffer: vec![0; MAX_BODY_LEN],
             counts: AdmissionCounts::default(),
+            counters: None,
         })
     }
 
@@ -160,6 +175,15 @@ impl<R: Rings> Admission<R> {
     pub fn with_recovery(mut self, door: Door) -> Admission<R> {
         self.channel.recovery = Some(door.info());
         self.recovery = Some(door);
+        self
+    }
+
+    /// Counts those who are tracked on this page, too.
+    ///
+    /// # Panics
+    /// If it is full.
+    pub fn with_counters(mut self, page: &CounterPage) -> Admission<R> {
+        self.counters = Some(COUNTERS.map(|name| page.register(name).expect("the counter page has room")));
         self
     }
 
@@ -187,6 +211,7 @@ impl<R: Rings> Admission<R> {
         let mut work = self.reader.poll(now, LINES_PER_TURN, &mut self.definitions);
         work += self.accept(now);
         work += self.turn_rings(now);
+        work += self.judge_tracked();
         let mut at = 0;
         while at < self.sessions.len() {
             match self.serve(at, now) {
@@ -229,7 +254,15 @@ impl<R: Rings> Admission<R> {
                 continue;
             }
             let protocol = ServerSession::new(now);
-            self.sessions.push(Session { stream, protocol, number, ring: None, takes_at: now, recovery: None });
+            self.sessions.push(Session {
+                stream,
+                protocol,
+                number,
+                ring: None,
+                takes_at: now,
+                recovery: None,
+                tracking: Tracking::Not,
+            });
         }
         accepted
     }
@@ -265,9 +298,32 @@ impl<R: Rings> Admission<R> {
         work
     }
 
+    /// Tells tracked subscribers whose rings are nearly full, and lets them go.
+    fn judge_tracked(&mut self) -> usize {
+        let head = self.reader.head();
+        let (mut told, mut tracked, mut slowest) = (0, 0, 0);
+        for session in &mut self.sessions {
+            if let Some((lines, ring_lines)) = session.tracking.judge(head) {
+                told += 1;
+                session.protocol.reply(&Reply::Behind { channel: self.channel.id, lines, ring_lines });
+            } else if let Some((behind, _)) = session.tracking.behind(head) {
+                tracked += 1;
+                slowest = behind.max(slowest);
+            }
+        }
+        self.counts.lapsed += told as u64;
+        (self.counts.tracked, self.counts.slowest) = (tracked, slowest);
+        if let Some(counters) = &mut self.counters {
+            for (counter, value) in counters.iter_mut().zip([tracked, slowest, self.counts.lapsed]) {
+                counter.set(value);
+            }
+        }
+        told
+    }
+
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring, takes_at, recovery, .. } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, takes_at, recovery, tracking, .. } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -291,6 +347,12 @@ impl<R: Rings> Admission<R> {
                 *takes_at = now.plus(RING_REQUEST_INTERVAL_NS);
             }
             let reply = match request {
+                Request::Position { channel, next, ring_lines } if channel == self.channel.id => {
+                    let own = self.reader.shape().capacity() as u64;
+                    tracking.on_position(Stamp(next), ring_lines.unwrap_or(own));
+                    work += 1;
+                    continue;
+                }
                 Request::Connect { channel, ring: offer } if channel == self.channel.id => {
                     if let Some(former) = ring.take() {
                         self.rings.disconnect(former);
@@ -378,6 +440,7 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
         },
         Request::Instruments { channel: id, .. }
         | Request::Recover { channel: id }
+        | Request::Position { channel: id, .. }
         | Request::Connect { channel: id, .. }
         | Request::Disconnect { channel: id } => {
             Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }

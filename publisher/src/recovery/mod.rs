@@ -8,6 +8,7 @@
 //! ([`ReplyPort`]; over UDP, [`ReplyTx`]), who may ask and from where, and counters. The control channel lets subscribers in,
 //! by the [`Door`].
 
+mod conflating;
 mod door;
 
 use std::collections::HashMap;
@@ -21,13 +22,16 @@ use protocol::line::Line;
 use protocol::log::{Logged, Recorder};
 use protocol::recovery::{Connection, Request, Responder, ResponderConfig, ResponderCounts};
 use protocol::time::Nanos;
+use transport::cells::CellsWriter;
 use transport::counters::Counter;
 use transport::log::LogSink;
 use transport::reply::{ReplyError, ReplyPort, ReplyTx};
 use transport::ring::{RingReader, StartAt};
+use transport::shm::SetupError;
 use transport::{LaneRx, RingWriter};
 
 use crate::config::RecoverySection;
+use conflating::{Conflating, Taking};
 use door::GuestList;
 
 pub use door::Door;
@@ -38,8 +42,10 @@ const LINES_PER_TURN: usize = 4096;
 const REQUESTS_PER_TURN: usize = 64;
 /// Packets sent in one turn: a tenth of a millisecond's worth, in which a million lines a second bring 100 lines.
 const PACKETS_PER_TURN: usize = 32;
-/// Lines of its own replies kept for each subscriber, and the most of one reply: 2 MiB.
+/// Lines of its own replies kept for each subscriber: 2 MiB. Who asks for a book of more than 16,000 orders makes it more, up to
+/// 16 MiB for one of 262,000.
 const REPLY_LINES: usize = 1 << 15;
+const MOST_REPLY_LINES: usize = 1 << 18;
 /// Lines that a subscriber may be sent at once, after a pause.
 const BURST_LINES: u64 = 8192;
 /// How long a place of the ring that was written may fail to verify, ns.
@@ -48,7 +54,7 @@ const HEDGE_NS: u64 = 200_000;
 const COUNTERS_EVERY_NS: u64 = 10_000_000;
 
 /// Names of the server's counters in the ring's counter page, in order.
-const COUNTERS: [&str; 14] = [
+const COUNTERS: [&str; 17] = [
     "recovery lines kept",
     "recovery lines lost",
     "recovery subscribers",
@@ -63,6 +69,9 @@ const COUNTERS: [&str; 14] = [
     "recovery lines sent",
     "recovery lines sent again",
     "recovery lines unsent",
+    "conflated books written",
+    "conflated books behind",
+    "conflated lines without a cell",
 ];
 
 /// Why there is no recovery server.
@@ -74,6 +83,9 @@ pub enum RecoveryError {
     /// No random bytes for keys.
     #[error("the recovery server cannot read /dev/urandom ({0}), which makes the keys of its subscribers")]
     Random(io::Error),
+    /// The file of cells.
+    #[error(transparent)]
+    Cells(#[from] SetupError),
     /// Its socket has no address.
     #[error("the recovery server cannot tell where it listens: {0}")]
     Address(io::Error),
@@ -102,6 +114,8 @@ pub struct StrangerCounts {
 /// See the [module](self). `P` is how requests come and answers go.
 pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     responder: Responder,
+    /// The cells that it keeps, if it does.
+    conflating: Option<Conflating>,
     /// Puts what the ring brings in order, and names what it lost, as for any subscriber.
     arbiter: Arbiter,
     reader: RingReader,
@@ -136,13 +150,18 @@ pub fn open(
     let config = ResponderConfig {
         history_lines: section.history_lines,
         reply_lines: REPLY_LINES,
+        most_reply_lines: MOST_REPLY_LINES,
         lines_per_s: section.lines_per_second,
         burst_lines: BURST_LINES,
         books: channel.books,
         start: channel.start,
         ..ResponderConfig::default()
     };
-    Ok((RecoveryServer::new(config, section.subscribers, ring, port, guests), door))
+    let mut server = RecoveryServer::new(config, section.subscribers, ring, port, guests);
+    if section.conflate {
+        server.conflating = Some(Conflating::new(CellsWriter::beside(ring, channel.books.instruments + 1)?));
+    }
+    Ok((server, door))
 }
 
 /// Takes what is new in the ring.
@@ -156,6 +175,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
     fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
         RecoveryServer {
             responder: Responder::new(config),
+            conflating: None,
             arbiter: Arbiter::new(ArbiterConfig::default()),
             reader: ring.reader(StartAt::Oldest, HEDGE_NS),
             port,
@@ -178,12 +198,14 @@ impl<P: ReplyPort> RecoveryServer<P> {
     /// One turn: who came and went, new lines, requests, answers. Returns how much was done.
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = self.update_guests();
+        let mut taking = Taking { responder: &mut self.responder, conflating: &mut self.conflating };
         work += match &mut self.log {
-            None => read_ring(&mut self.reader, &mut self.arbiter, now, &mut self.responder),
-            Some(log) => {
-                read_ring(&mut self.reader, &mut self.arbiter, now, &mut Logged::new(&mut self.responder, log))
-            }
+            None => read_ring(&mut self.reader, &mut self.arbiter, now, &mut taking),
+            Some(log) => read_ring(&mut self.reader, &mut self.arbiter, now, &mut Logged::new(&mut taking, log)),
         };
+        if let Some(conflating) = &mut self.conflating {
+            work += conflating.turn(now, self.responder.source());
+        }
         for _ in 0..REQUESTS_PER_TURN {
             let Some((from, line)) = self.port.receive() else { break };
             work += 1;
@@ -264,6 +286,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
 
     fn write_counters(&mut self) {
         let (counts, strangers) = (self.responder.counts(), self.strangers);
+        let [written, behind, beyond] = self.conflating.as_ref().map_or([0; 3], Conflating::counts);
         let values = [
             counts.lines,
             counts.lost,
@@ -279,6 +302,9 @@ impl<P: ReplyPort> RecoveryServer<P> {
             counts.sent,
             counts.sent_again,
             self.unsent,
+            written,
+            behind,
+            beyond,
         ];
         for (counter, value) in self.counters.iter_mut().zip(values) {
             counter.set(value);

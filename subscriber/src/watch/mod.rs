@@ -5,6 +5,7 @@
 //! that thread: if it has the place locked, the view is left at a later turn. The other thread draws, in a terminal
 //! ([`terminal`]) or as one line a second ([`plain`]), however long that takes.
 
+mod conflated;
 mod plain;
 mod poll;
 mod source;
@@ -46,6 +47,8 @@ Examples:
       by RDMA, received on the port with that address: datagrams and writes into a ring of its own
   BOOKCAST_TOKEN=... subscriber watch itch --udp 239.255.7.1:30001 --recover --control 10.0.0.1:31000
       what the datagrams lose is asked for, and so are the books of instruments that it came late for
+  subscriber watch itch --conflate --symbols AAPL
+      the latest of each instrument, once a second, however fast it changes
   subscriber watch itch --plain
       one line a second, as without a terminal
   subscriber watch itch --json --seconds 10
@@ -97,6 +100,16 @@ pub(crate) struct Arguments {
     /// for.
     #[arg(long, requires = "control", requires = "token", conflicts_with = "rdma")]
     recover: bool,
+    /// The latest book of each instrument, as the recovery server keeps it in this host's shared memory ([recovery]
+    /// conflate), instead of every line.
+    #[arg(long, conflicts_with_all = ["udp", "rdma", "control", "recover", "natural"])]
+    conflate: bool,
+    /// Be tracked: report how far this program has read, and hear from the publisher when its ring is nearly full.
+    #[arg(long, requires = "recover")]
+    tracked: bool,
+    /// Take so many microseconds over each line, on purpose, to see what becomes of a subscriber that is too slow.
+    #[arg(long, value_name = "N", conflicts_with = "conflate", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    slow_us: Option<u64>,
     /// Lose that share of the datagrams on purpose, 0 to 1, to see what becomes of it.
     #[arg(long, value_name = "SHARE", requires = "udp", conflicts_with = "shared_memory", value_parser = share)]
     lose: Option<f64>,
@@ -153,10 +166,14 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     let books = BooksConfig { instruments: 1 << 14, orders: 1 << 18, levels: 1 << 17 };
     let builder =
         Builder::new(&arguments.channel).symbols(&arguments.symbols).lane(arguments.lane).start(start).books(books);
+    if arguments.conflate {
+        return conflated::watch(&arguments, builder.conflated()?, &stop);
+    }
     let builder = match (arguments.recover, arguments.control, &arguments.token) {
         (true, Some(control), Some(token)) => {
             let name = format!("subscriber watch, pid {}", std::process::id());
-            builder.recover(RecoveryOptions { name, ..RecoveryOptions::new(control, token) })
+            let options = RecoveryOptions { name, ..RecoveryOptions::new(control, token) };
+            builder.recover(if arguments.tracked { options.tracked() } else { options })
         }
         _ => builder,
     };
@@ -219,7 +236,9 @@ fn watch<R: LaneRx + Source + Send>(
     let board = Board::new(usize::from(arguments.depth), !in_terminal, until);
     let (last, shown) = std::thread::scope(|scope| {
         let (board, polled) = (&board, &mut subscriber);
-        let poller = scope.spawn(move || poll::poll(polled, board, stop, (&arguments.channel, arguments.lane)));
+        let names = (arguments.channel.as_str(), arguments.lane);
+        let slow = arguments.slow_us.map(Duration::from_micros);
+        let poller = scope.spawn(move || poll::poll(polled, board, stop, names, slow));
         let shown = if in_terminal {
             terminal::show(arguments, board, stop).map_err(Failure::from)
         } else {
