@@ -373,8 +373,13 @@ fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
         });
         let recovering = recovery.map(|(server, core)| scope.spawn(move || turn_recovery(server, core, clock, over)));
         let mut shown = Instant::now();
+        let mut is_logging = true;
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(50));
+            if is_logging && keepers.iter().any(LogKeeper::is_over) {
+                is_logging = false;
+                eprintln!("publisher: a log is not written any more; why is said at the end");
+            }
             if shown.elapsed() >= Duration::from_secs(2) && ring_path.is_some() {
                 shown = Instant::now();
                 let directory = ring_path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new("."));
