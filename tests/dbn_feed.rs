@@ -168,10 +168,8 @@ fn action_n_ends_the_event_of_its_instrument() {
 fn a_snapshot_that_no_clear_announces_replaces_the_book_and_ends_where_the_flag_does() {
     let order = |order, flags| Mbo { order, flags, ..Mbo::default() };
     let of_snapshot = |order| self::Mbo { flags: flags::SNAPSHOT, ..self::Mbo { order, ..Mbo::default() } };
-    let (records, pipeline) = through(&mbo_file(
-        3,
-        &[order(1, flags::LAST), of_snapshot(2), of_snapshot(3), order(4, flags::LAST)],
-    ));
+    let (records, pipeline) =
+        through(&mbo_file(3, &[order(1, flags::LAST), of_snapshot(2), of_snapshot(3), order(4, flags::LAST)]));
     use Kind as K;
     assert_eq!(kinds(&records), [K::ADD, K::CLEAR, K::ADD, K::ADD, K::EVENT_END, K::ADD]);
     assert_eq!((levels(&pipeline, 1).0, state(&pipeline, 1)), (vec![(100_000_000_000, 30, 3)], BookState::Live));
@@ -387,7 +385,9 @@ fn whatever_bytes_come_nothing_panics_and_every_record_is_accounted_for() {
     sound.extend(mbp(0, b'T', 0, (b'B', 100, 1), &[], 2));
     sound.extend(mbp(1, b'A', 0x80, (b'B', 100, 1), &[(100, 1, 101, 1)], 3));
     sound.extend(mbp(10, b'A', 0x80, (b'B', 100, 1), &[(100, 1, 101, 1)], 4));
-    for (rtype, len) in [(0x13, 344), (0x13, 384), (0x13, 504), (0x14, 96), (0x18, 48), (0x18, 64), (0x16, 64), (0x16, 160)] {
+    for (rtype, len) in
+        [(0x13, 344), (0x13, 384), (0x13, 504), (0x14, 96), (0x18, 48), (0x18, 64), (0x16, 64), (0x16, 160)]
+    {
         sound.extend(bookcast_tests::dbn::record(rtype, 2, 7, START_NS, &vec![b'x'; len]));
     }
     sound.extend(bookcast_tests::dbn::record(0xC3, 2, 7, START_NS, &[b'y'; 64]));
@@ -449,11 +449,15 @@ fn a_day_of_futures_has_no_unknown_cancels_and_is_the_naive_books_at_every_event
     let test = "a_day_of_futures_has_no_unknown_cancels_and_is_the_naive_books_at_every_event";
     // The naive books take their time: all of it on request.
     let held = if std::env::var_os("BOOKCAST_NIGHTLY").is_some() { u64::MAX } else { 14_000 };
-    let Some((events, messages, found)) = recorded("dbn/esh4-glbx-mdp3-20231225.mbo.dbn.zst", test, held) else { return };
+    let Some((events, messages, found)) = recorded("dbn/esh4-glbx-mdp3-20231225.mbo.dbn.zst", test, held) else {
+        return;
+    };
     assert_eq!(messages, 68_792);
     assert_eq!(found, [0; 8], "no unknown, no duplicate, no over-cancelled order, no event without an end");
     assert!(events > 4_000, "{events} events");
-    let Some((_, messages, found)) = recorded("dbn/esh4-glbx-mdp3-20231224.mbo.dbn.zst", test, u64::MAX) else { return };
+    let Some((_, messages, found)) = recorded("dbn/esh4-glbx-mdp3-20231224.mbo.dbn.zst", test, u64::MAX) else {
+        return;
+    };
     assert_eq!((messages, found), (8_725, [0; 8]));
 }
 

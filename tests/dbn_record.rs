@@ -127,7 +127,8 @@ fn dbn_orders_come_back_record_by_record_in_every_version() {
     let clear = Mbo { action: b'R', side: b'N', order: 0, price: NO_PRICE, size: 0, flags: 40, ..Mbo::default() };
     let mut all = vec![clear];
     for order in 1..=40u64 {
-        let snapshot = if order <= 20 { flags::SNAPSHOT | if order == 20 { flags::LAST } else { 0 } } else { flags::LAST };
+        let snapshot =
+            if order <= 20 { flags::SNAPSHOT | if order == 20 { flags::LAST } else { 0 } } else { flags::LAST };
         let side = if order % 2 == 0 { b'B' } else { b'A' };
         let price = if side == b'B' { 100 - order as i64 } else { 100 + order as i64 };
         let at = if order == 7 { NO_TIME } else { order * 1_000 };
@@ -167,7 +168,9 @@ fn dbn_orders_come_back_record_by_record_in_every_version() {
 #[test]
 fn a_day_of_futures_comes_back_record_by_record() {
     let folder = tempfile::tempdir().expect("a folder");
-    for (name, own_times) in [("esh4-glbx-mdp3-20231224.mbo.dbn.zst", 0), ("esh4-glbx-mdp3-20231225.mbo.dbn.zst", 8_725)] {
+    for (name, own_times) in
+        [("esh4-glbx-mdp3-20231224.mbo.dbn.zst", 0), ("esh4-glbx-mdp3-20231225.mbo.dbn.zst", 8_725)]
+    {
         let Some(original) = data_file(&format!("dbn/{name}"), "a_day_of_futures_comes_back_record_by_record") else {
             return;
         };
@@ -192,9 +195,8 @@ fn an_itch_day_as_dbn_has_the_same_books_at_every_message() {
     recorded(source(), venue(), &copy, true);
     // Which message of the day each DBN record came from, where it says so.
     let records = records(&copy);
-    let came_from = |record: &Vec<u8>| {
-        (record[1] == 0xA0).then(|| u32::from_le_bytes(record[52..56].try_into().expect("4 bytes")))
-    };
+    let came_from =
+        |record: &Vec<u8>| (record[1] == 0xA0).then(|| u32::from_le_bytes(record[52..56].try_into().expect("4 bytes")));
     let mut one = Pipeline::new(source(), venue(), Epoch(1), config());
     let mut other = pipeline(&copy);
     // The instruments of both by the venue's number.
@@ -246,7 +248,10 @@ fn the_command_lists_what_became_of_each_record_and_refuses_what_dbn_cannot_hold
     assert_eq!(found["records"]["definition"], 5, "{text}");
     let (status, text, inspected) = run(&["inspect", copy, "--json"]);
     assert_eq!(status, Some(0), "{text}");
-    assert_eq!((&inspected["container"], &inspected["by_type"]["mbo"]), (&Value::from("DBN"), &found["records"]["mbo"]));
+    assert_eq!(
+        (&inspected["container"], &inspected["by_type"]["mbo"]),
+        (&Value::from("DBN"), &found["records"]["mbo"])
+    );
     assert_eq!((inspected["unknown_orders"].as_u64(), inspected["starts_mid_day"].as_bool()), (Some(0), Some(false)));
     // A folder that is not there.
     let (status, text, _) = run(&["record", day, "-o", "/nonexistent/x.dbn"]);

@@ -294,9 +294,11 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     let opened = open_feed(&replay.file, &replay.feed.options())?;
     let filter = replay.feed.only.filter(&opened.session_date(replay.feed.date.as_deref())?)?;
     if matches!(pace, Pace::Rate(_)) && !opened.counts_messages() {
-        return Err("--rate needs a feed whose records tell their place in it, and the sequence in DBN is the venue's own; \
+        return Err(
+            "--rate needs a feed whose records tell their place in it, and the sequence in DBN is the venue's own; \
                     give --speed"
-            .into());
+                .into(),
+        );
     }
     drop(opened);
     let bytes = std::fs::metadata(&replay.file)?.len();

@@ -137,9 +137,12 @@ impl DetectError {
     pub fn offset(&self) -> u64 {
         match self {
             DetectError::Several { .. } => 0,
-            DetectError::None { tried, .. } => {
-                tried.iter().filter_map(|(_, trial)| trial.misfit.as_ref()).map(|(offset, _)| *offset).max().unwrap_or(0)
-            }
+            DetectError::None { tried, .. } => tried
+                .iter()
+                .filter_map(|(_, trial)| trial.misfit.as_ref())
+                .map(|(offset, _)| *offset)
+                .max()
+                .unwrap_or(0),
         }
     }
 }

@@ -26,10 +26,8 @@ const SKIPPABLE_MAGIC: [u8; 3] = [0x2A, 0x4D, 0x18];
 const ZSTD_WINDOW_LOG: u32 = 27;
 
 /// Compressions that are recognised in order to refuse them: magic, name, the command that undoes it.
-const REFUSED_COMPRESSIONS: [(&[u8], &str, &str); 2] = [
-    (&[0xFD, b'7', b'z', b'X', b'Z', 0x00], "xz", "xz -d"),
-    (b"BZh", "bzip2", "bzip2 -d"),
-];
+const REFUSED_COMPRESSIONS: [(&[u8], &str, &str); 2] =
+    [(&[0xFD, b'7', b'z', b'X', b'Z', 0x00], "xz", "xz -d"), (b"BZh", "bzip2", "bzip2 -d")];
 
 /// How many bytes decide what a file is.
 const HEAD_LEN: usize = 6;
@@ -191,7 +189,15 @@ impl fmt::Debug for Input {
 
 impl Input {
     fn new(path: &Path, reader: Reader) -> Input {
-        Input { path: path.to_owned(), packing: Packing::Plain, is_stream: false, reader, peeked: Vec::new(), peeked_at: 0, deferred: None }
+        Input {
+            path: path.to_owned(),
+            packing: Packing::Plain,
+            is_stream: false,
+            reader,
+            peeked: Vec::new(),
+            peeked_at: 0,
+            deferred: None,
+        }
     }
 
     /// The next `len` bytes, or as many as there are, without reading past them.
@@ -407,8 +413,14 @@ mod tests {
         let frame = |bytes: &[u8]| zstd::encode_all(bytes, 3).expect("into memory");
         // A skippable frame: its magic, its length, and whatever it likes.
         let skippable = [&[0x53, 0x2A, 0x4D, 0x18][..], &5u32.to_le_bytes(), b"aside"].concat();
-        let frames =
-            [skippable.clone(), frame(&bytes[..1]), skippable, frame(b""), frame(&bytes[1..40_000]), frame(&bytes[40_000..])];
+        let frames = [
+            skippable.clone(),
+            frame(&bytes[..1]),
+            skippable,
+            frame(b""),
+            frame(&bytes[1..40_000]),
+            frame(&bytes[40_000..]),
+        ];
         let file = file(&frames.concat());
         assert_eq!(Input::open(file.path()).expect("opens").packing(), Packing::Zstd);
         assert_eq!(read_out(file.path()), (bytes, None));

@@ -21,11 +21,11 @@ use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::Market;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
-use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::recovery::{self, RecoveryServer};
+use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
 use transport::ring::StartAt;
@@ -176,7 +176,8 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let date = open_feed(&config.feed.path, &options)?.session_date(config.feed.date.as_deref())?;
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
@@ -463,7 +464,8 @@ fn rdma_in_words(rdma: &RdmaSection) -> String {
 
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let (feed, date) = match open_feed(&config.feed.path, &options) {
         Ok(feed) => {
             let date = feed.session_date(config.feed.date.as_deref());

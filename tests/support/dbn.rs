@@ -156,7 +156,9 @@ pub fn mbp(rtype: u8, action: u8, flags: u8, trade: (u8, i64, u32), levels: &[Le
     for place in 0..depth {
         let (bid, bid_size, ask, ask_size) = levels.get(place).copied().unwrap_or(none);
         body.extend([bid.to_le_bytes(), ask.to_le_bytes()].concat());
-        body.extend([bid_size, ask_size, u32::from(bid_size > 0), u32::from(ask_size > 0)].map(u32::to_le_bytes).concat());
+        body.extend(
+            [bid_size, ask_size, u32::from(bid_size > 0), u32::from(ask_size > 0)].map(u32::to_le_bytes).concat(),
+        );
     }
     record(rtype, 2, 7, START_NS + at, &body)
 }

@@ -158,7 +158,12 @@ fn next_time<S: FeedSource, V: Venue>(walk: &mut Walk<S, V>, error: &mut Option<
 }
 
 /// Takes everything up to `time`; whose books that concerns goes to `touched`. Returns whether it may concern all of them.
-fn take<S: FeedSource, V: Venue>(walk: &mut Walk<S, V>, time: Nanos, error: &mut Option<String>, touched: &mut Vec<String>) -> bool {
+fn take<S: FeedSource, V: Venue>(
+    walk: &mut Walk<S, V>,
+    time: Nanos,
+    error: &mut Option<String>,
+    touched: &mut Vec<String>,
+) -> bool {
     let mut every = false;
     while next_time(walk, error).is_some_and(|next| next <= time) {
         if let Err(cause) = walk.advance() {
@@ -197,7 +202,12 @@ fn same_queues(a: Option<BookView<'_>>, b: Option<BookView<'_>>) -> bool {
     [Side::BID, Side::ASK].into_iter().all(|side| orders(a, side) == orders(b, side))
 }
 
-fn describe<S: FeedSource, T: FeedSource, V: Venue, W: Venue>(a: &Walk<S, V>, b: &Walk<T, W>, symbol: &str, time: Nanos) -> Parted {
+fn describe<S: FeedSource, T: FeedSource, V: Venue, W: Venue>(
+    a: &Walk<S, V>,
+    b: &Walk<T, W>,
+    symbol: &str,
+    time: Nanos,
+) -> Parted {
     let views = [view(a, symbol), view(b, symbol)];
     let mut levels = Vec::new();
     for side in [Side::BID, Side::ASK] {

@@ -44,10 +44,7 @@ pub struct InspectArguments {
 /// # Errors
 /// [`OpenError`]: there is nothing to inspect.
 pub fn run(arguments: &InspectArguments, stop: &AtomicBool) -> Result<bool, Box<dyn std::error::Error>> {
-    let options = InspectOptions {
-        feed: arguments.feed.clone(),
-        ..InspectOptions::default()
-    };
+    let options = InspectOptions { feed: arguments.feed.clone(), ..InspectOptions::default() };
     let mut shown = Instant::now();
     let inspection = inspect(&arguments.file, &options, stop, &mut |progress| {
         if shown.elapsed() >= SHOW_EVERY {

@@ -22,9 +22,9 @@ use protocol::record::{InstrumentId, Kind, Record};
 use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource, Message, Notice};
-use publisher::itch::mold::{MoldStats, SessionStats};
 use publisher::filter::Filtered;
 use publisher::input::Packing;
+use publisher::itch::mold::{MoldStats, SessionStats};
 use publisher::open::{OpenError, open_feed};
 use publisher::venue::{AnyVenue, Rejected, Venue, VenueOptions};
 

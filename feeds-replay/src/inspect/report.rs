@@ -72,7 +72,8 @@ impl Inspection {
     pub fn text(&self) -> String {
         let mut out = String::new();
         let packing = self.packing.suffix();
-        let _ = writeln!(out, "{}: {}{packing}, {} bytes, {}", self.path.display(), self.container, self.bytes, self.date);
+        let _ =
+            writeln!(out, "{}: {}{packing}, {} bytes, {}", self.path.display(), self.container, self.bytes, self.date);
         if self.starts_mid_day {
             let _ = writeln!(
                 out,

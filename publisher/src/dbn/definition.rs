@@ -319,7 +319,8 @@ mod tests {
     #[test]
     fn hostile_text_fits_and_ends_no_line() {
         let mut message = InstrumentDefMsg::default();
-        for field in [&mut message.raw_symbol[..], &mut message.group, &mut message.leg_raw_symbol, &mut message.asset] {
+        for field in [&mut message.raw_symbol[..], &mut message.group, &mut message.leg_raw_symbol, &mut message.asset]
+        {
             field.fill(-2);
         }
         let text = Text::of_definition(&message, &"V".repeat(40), "orders");

@@ -13,8 +13,8 @@ use dbn::Metadata;
 use dbn::decode::dbn::MetadataDecoder;
 use protocol::time::Nanos;
 
-use super::types::{HEADER_LEN, UNIT_LEN, time_of};
 use super::MAGIC;
+use super::types::{HEADER_LEN, UNIT_LEN, time_of};
 use crate::capture::window::{LONGEST, Window};
 use crate::feed::{FeedError, FeedSource, Message};
 use crate::input::Input;

@@ -78,7 +78,10 @@ mod tests {
 
     fn bids(levels: &[(i64, u32)]) -> Vec<BidAskPair> {
         let none = BidAskPair { bid_px: UNDEFINED_PRICE, ask_px: UNDEFINED_PRICE, ..BidAskPair::default() };
-        levels.iter().map(|(price, size)| BidAskPair { bid_px: *price, bid_sz: *size, bid_ct: 1, ..none.clone() }).collect()
+        levels
+            .iter()
+            .map(|(price, size)| BidAskPair { bid_px: *price, bid_sz: *size, bid_ct: 1, ..none.clone() })
+            .collect()
     }
 
     fn changes(picture: &mut Picture, levels: &[(i64, u32)]) -> Vec<(i64, u32)> {

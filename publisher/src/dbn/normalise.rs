@@ -13,8 +13,8 @@
 //! ([`IMPLIED`] marks what was put in).
 
 use dbn::{
-    BboMsg, BidAskPair, HasRType, ImbalanceMsg, InstrumentDefMsg, MboMsg, Mbp1Msg, Mbp10Msg, Publisher, RecordBuf, RecordHeader,
-    Schema, StatMsg, StatusMsg, SymbolMappingMsg, TradeMsg, rtype, v1, v2,
+    BboMsg, BidAskPair, HasRType, ImbalanceMsg, InstrumentDefMsg, MboMsg, Mbp1Msg, Mbp10Msg, Publisher, RecordBuf,
+    RecordHeader, Schema, StatMsg, StatusMsg, SymbolMappingMsg, TradeMsg, rtype, v1, v2,
 };
 use protocol::book::OrderLookup;
 use protocol::definition::continuations;
@@ -104,12 +104,8 @@ impl Normaliser {
         self.buffer.raw_buf_mut()[..bytes.len()].copy_from_slice(bytes);
         // What has another layout in older versions is brought to the newest; the lengths were told apart before.
         let _ = match (bytes[1], length) {
-            (rtype::INSTRUMENT_DEF, V1_DEFINITION) => {
-                self.buffer.upgrade::<v1::InstrumentDefMsg, InstrumentDefMsg>()
-            }
-            (rtype::INSTRUMENT_DEF, V2_DEFINITION) => {
-                self.buffer.upgrade::<v2::InstrumentDefMsg, InstrumentDefMsg>()
-            }
+            (rtype::INSTRUMENT_DEF, V1_DEFINITION) => self.buffer.upgrade::<v1::InstrumentDefMsg, InstrumentDefMsg>(),
+            (rtype::INSTRUMENT_DEF, V2_DEFINITION) => self.buffer.upgrade::<v2::InstrumentDefMsg, InstrumentDefMsg>(),
             (rtype::STATISTICS, V1_STATISTIC) => self.buffer.upgrade::<v1::StatMsg, StatMsg>(),
             (rtype::SYMBOL_MAPPING, V1_MAPPING) => self.buffer.upgrade::<v1::SymbolMappingMsg, SymbolMappingMsg>(),
             _ => Ok(()),
@@ -481,7 +477,8 @@ impl Normaliser {
         let mut found = self.instruments.first(key);
         if let Some(first) = found {
             let known = self.instruments.get(first);
-            if !known.symbol.is_empty() && !symbol.is_empty() && known.symbol != symbol && !self.names_otherwise(key.1) {
+            if !known.symbol.is_empty() && !symbol.is_empty() && known.symbol != symbol && !self.names_otherwise(key.1)
+            {
                 // The number means another instrument from now on.
                 self.counters.reassigned_locates += 1;
                 self.instruments.forget(key);

@@ -15,8 +15,8 @@ use std::io::{self, Write};
 
 use dbn::encode::dbn::MetadataEncoder;
 use dbn::{
-    FlagSet, ImbalanceMsg, MboMsg, Metadata, RecordHeader, Schema, StatMsg, StatusMsg, SymbolMapping,
-    UNDEF_TIMESTAMP, rtype,
+    FlagSet, ImbalanceMsg, MboMsg, Metadata, RecordHeader, Schema, StatMsg, StatusMsg, SymbolMapping, UNDEF_TIMESTAMP,
+    rtype,
 };
 use protocol::definition::{Assembler, Definition};
 use protocol::line::SequenceNumber;
@@ -147,8 +147,17 @@ impl<W: Write> Writer<W> {
                 self.for_all(sequence, record, Kind::CLEAR)
             }
             Kind::EVENT_END if instrument == InstrumentId::CHANNEL => self.for_all(sequence, record, Kind::EVENT_END),
-            Kind::ADD | Kind::MODIFY | Kind::REDUCE | Kind::DELETE | Kind::EXECUTE | Kind::FILL | Kind::TRADE
-            | Kind::CROSS | Kind::LEVEL_SET | Kind::CLEAR | Kind::EVENT_END => {
+            Kind::ADD
+            | Kind::MODIFY
+            | Kind::REDUCE
+            | Kind::DELETE
+            | Kind::EXECUTE
+            | Kind::FILL
+            | Kind::TRADE
+            | Kind::CROSS
+            | Kind::LEVEL_SET
+            | Kind::CLEAR
+            | Kind::EVENT_END => {
                 if !payload.is_empty() {
                     *self.written.reduced.entry("participants and cross types").or_default() += 1;
                 }
@@ -189,7 +198,11 @@ impl<W: Write> Writer<W> {
         let price = record.price.get();
         target.nano(price).ok_or_else(|| {
             let exponent = target.price_exponent;
-            self.refused(sequence, record, format!("a price of {price} x 10^{exponent}, which 10^-9 does not hold exactly"))
+            self.refused(
+                sequence,
+                record,
+                format!("a price of {price} x 10^{exponent}, which 10^-9 does not hold exactly"),
+            )
         })
     }
 
@@ -284,8 +297,12 @@ impl<W: Write> Writer<W> {
         let named_alone = told.entries().all(|(key, _)| ["symbol", "venue", "stream"].contains(&key));
         if !named_alone {
             let mut message = definition::read(&told);
-            message.hd =
-                RecordHeader::new::<dbn::InstrumentDefMsg>(rtype::INSTRUMENT_DEF, target.publisher, target.id, place.ts_event);
+            message.hd = RecordHeader::new::<dbn::InstrumentDefMsg>(
+                rtype::INSTRUMENT_DEF,
+                target.publisher,
+                target.id,
+                place.ts_event,
+            );
             message.ts_recv = place.ts_recv;
             message.min_price_increment = target.nano(record.price.get()).unwrap_or(UNDEFINED_PRICE);
             message.min_lot_size_round_lot = record.size.get() as u32 as i32;
