@@ -16,14 +16,16 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use cli::{eprintln, println};
 use feeds_replay::book::command::BookArguments;
 use feeds_replay::check::command::{self as check_command, CheckArguments};
+use feeds_replay::feed_arguments::FeedArguments;
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
+use feeds_replay::record::command::RecordArguments;
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
-use publisher::open::{FeedOptions, open_feed};
+use publisher::open::open_feed;
 use publisher::pace::Pace;
 use transport::clock::Clock;
 
@@ -52,6 +54,8 @@ Examples:
       a book as it was at a moment
   feeds-replay check publisher.log subscriber.log
       whether what was published came, in order, exactly once or named
+  feeds-replay record morning.pcapng.gz -o morning.dbn.zst
+      the normalised stream as DBN
   feeds-replay ping --transport shm
       one update there and back at a time, to set beside perftest
 
@@ -77,6 +81,8 @@ enum Command {
     Book(BookArguments),
     /// Check the logs of a channel's participants: in order, exactly once or named, and the same for all.
     Check(CheckArguments),
+    /// Write the normalised stream of a capture, or of a running publisher, as DBN.
+    Record(RecordArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
     #[command(flatten)]
@@ -126,11 +132,10 @@ Examples:
   feeds-replay replay day.itch --date none --speed max --json
       flat out: throughput and losses, and no claim of latency")]
 struct Replay {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd.
     file: PathBuf,
-    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
-    #[arg(long)]
-    session: Option<String>,
+    #[command(flatten)]
+    feed: FeedArguments,
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
@@ -142,18 +147,9 @@ struct Replay {
     /// Evenly spaced, that many messages a second.
     #[arg(long)]
     rate: Option<f64>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
-    #[arg(long)]
-    date: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    #[arg(long)]
-    lenient: bool,
     /// Build books from increments when the capture starts in mid-day; they are Suspect.
     #[arg(long)]
     natural: bool,
-    /// Carry market participant positions too.
-    #[arg(long)]
-    full: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -259,6 +255,7 @@ fn main() -> ExitCode {
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
         Command::Check(arguments) => check_command::run(&arguments),
+        Command::Record(record) => stop_flag().and_then(|stop| feeds_replay::record::command::run(&record, &stop)),
         Command::Ping(arguments) => run_ping(&arguments),
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
@@ -307,17 +304,27 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     .checked()?;
     let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
-    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), preload: None };
-    open_feed(&replay.file, &options)?.session_date(replay.date.as_deref())?;
+    let opened = open_feed(&replay.file, &replay.feed.options())?;
+    let filter = replay.feed.only.filter(&opened.session_date(replay.feed.date.as_deref())?)?;
+    if matches!(pace, Pace::Rate(_)) && !opened.counts_messages() {
+        return Err(
+            "--rate needs a feed whose records tell their place in it, and the sequence in DBN is the venue's own; \
+                    give --speed"
+                .into(),
+        );
+    }
+    drop(opened);
     let bytes = std::fs::metadata(&replay.file)?.len();
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {
         path: replay.file,
-        session: replay.session,
-        date: replay.date,
-        lenient: replay.lenient,
+        kind: replay.feed.feed.map(|kind| kind.name().to_owned()),
+        session: replay.feed.session,
+        date: replay.feed.date,
+        lenient: replay.feed.lenient,
         natural: replay.natural,
-        full: replay.full,
+        full: replay.feed.full,
+        filter,
     };
     run_all(feed, pace, replay.transport, rdma, books, None, &replay.common)
 }

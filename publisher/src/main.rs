@@ -23,12 +23,13 @@ use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
-use publisher::itch::{Market, Normaliser, NormaliserOptions};
+use publisher::itch::Market;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::recovery::{self, RecoveryServer};
+use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
 use transport::log::{LogKeeper, LogSink, LogTx};
@@ -183,7 +184,7 @@ const HEDGE_NS: u64 = 200_000;
 const RECOVERY_NAP: Duration = Duration::from_micros(100);
 
 type Failure = Box<dyn std::error::Error>;
-type ItchPipeline = Pipeline<OpenFeed, Normaliser>;
+type FeedPipeline = Pipeline<OpenFeed, AnyVenue>;
 
 /// Where what happens is written down.
 struct LogFiles {
@@ -197,7 +198,8 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let date = open_feed(&config.feed.path, &options)?.session_date(config.feed.date.as_deref())?;
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
@@ -217,7 +219,7 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
         eprintln!("note: the capture is read while it is published; its reads will show as sender lag");
     }
     let market = Market::from_venue(&config.feed.market).ok_or("the market was checked with the configuration")?;
-    let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);
+    let venue = source.venue(date, VenueOptions { market, full: config.feed.full });
     let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
     let first = pipeline.peek()?;
 
@@ -296,7 +298,7 @@ struct OpenLogs {
 #[allow(clippy::too_many_arguments)]
 fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
     config: &Config,
-    pipeline: ItchPipeline,
+    pipeline: FeedPipeline,
     ring: RingWriter,
     lanes: L,
     (mut rings, replies): (R, W),
@@ -371,8 +373,13 @@ fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
         });
         let recovering = recovery.map(|(server, core)| scope.spawn(move || turn_recovery(server, core, clock, over)));
         let mut shown = Instant::now();
+        let mut is_logging = true;
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(50));
+            if is_logging && keepers.iter().any(LogKeeper::is_over) {
+                is_logging = false;
+                eprintln!("publisher: a log is not written any more; why is said at the end");
+            }
             if shown.elapsed() >= Duration::from_secs(2) && ring_path.is_some() {
                 shown = Instant::now();
                 let directory = ring_path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new("."));
@@ -519,11 +526,12 @@ fn rdma_in_words(rdma: &RdmaSection) -> String {
 
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let (feed, date) = match open_feed(&config.feed.path, &options) {
         Ok(feed) => {
             let date = feed.session_date(config.feed.date.as_deref());
-            (Ok(format!("{}{}", feed.container(), if feed.is_gzip() { " in gzip" } else { "" })), date)
+            (Ok(format!("{}{}", feed.container(), feed.packing().suffix())), date)
         }
         Err(error) => (Err(error.to_string()), session_date(config.feed.date.as_deref(), None, &config.feed.path)),
     };

@@ -8,11 +8,13 @@ use protocol::line::{Epoch, Stamp};
 use protocol::record::{ChannelId, Flags, InstrumentId, Kind, Lane, Record};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
+use publisher::counters::Counters;
+use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource, Message, Notice};
 use publisher::pace::{Pace, Schedule};
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
-use publisher::venue::Venue;
+use publisher::venue::{Rejected, Venue};
 use transport::ring::StartAt;
 use transport::{LaneRx, LaneTx, RingWriter};
 
@@ -38,6 +40,21 @@ impl Venue for Market {
     fn notice(&mut self, _: &Notice, _: &mut impl FnMut(Record)) {}
     fn time(&self, message: &Message<'_>) -> Option<Nanos> {
         Some(Nanos((message.ordinal - 1) * 1_000 * MS))
+    }
+    fn venue_time(&self, message: &Message<'_>) -> Option<Nanos> {
+        self.time(message)
+    }
+    fn check(&self, _: &[u8]) -> Result<(), Rejected> {
+        Ok(())
+    }
+    fn counters(&self) -> &Counters {
+        &Counters::ZERO
+    }
+    fn instrument_count(&self) -> u32 {
+        1
+    }
+    fn date(&self) -> SessionDate {
+        SessionDate::NONE
     }
 }
 

@@ -13,6 +13,7 @@ use protocol::record::{ChannelId, Lane};
 use publisher::date::{SessionDate, session_date};
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
+use publisher::filter::Filtered;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 use publisher::open::{FeedOptions, open_feed};
@@ -20,6 +21,7 @@ use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::turns::{IdleGaps, off_core_ns};
+use publisher::venue::{Venue, VenueOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use subscriber::{Builder, Subscriber};
@@ -163,28 +165,33 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
             let date = session_date(Some(GENERATED_DATE), None, Path::new("generated"))?;
             let framing = FramingOptions::default();
             let source = BinaryFile::from_reader(Cursor::new(day), Path::new("the generated day"), framing);
-            publish_from(spec, source, date, false)
+            publish_from(spec, source, Normaliser::new(NormaliserOptions::default(), date), date)
         }
-        Feed::File { path, session, date, lenient, full, .. } => {
-            let options = FeedOptions { lenient: *lenient, session: session.clone(), preload: Some(PRELOAD_BYTES) };
+        Feed::File { path, kind, session, date, lenient, full, filter, .. } => {
+            let options = FeedOptions {
+                feed: kind.as_deref().map(str::parse).transpose()?,
+                lenient: *lenient,
+                session: session.clone(),
+                preload: Some(PRELOAD_BYTES),
+            };
             let feed = open_feed(path, &options)?;
             let date = feed.session_date(date.as_deref())?;
-            publish_from(spec, feed, date, *full)
+            let venue = feed.venue(date, VenueOptions { full: *full, ..VenueOptions::default() });
+            publish_from(spec, feed, Filtered::new(venue, filter.clone()), date)
         }
     }
 }
 
-fn publish_from<S: FeedSource>(
+fn publish_from<S: FeedSource, V: Venue>(
     spec: &Spec,
     source: S,
+    venue: V,
     date: SessionDate,
-    full: bool,
 ) -> Result<PublisherReport, Failure> {
     let mut notes = Vec::new();
     pin(spec.cores.map(|cores| cores.0), &mut notes);
     let stop = stop_flag()?;
     let clock = Clock::from_parts(&spec.clock.parse()?)?;
-    let venue = Normaliser::new(NormaliserOptions { full, ..NormaliserOptions::default() }, date);
     let config = ChannelConfig { books: books(spec), start: book_start(spec), digest_every: DIGEST_EVERY };
     let epoch = Epoch(1);
     let mut pipeline = Pipeline::new(source, venue, epoch, config);
@@ -212,9 +219,9 @@ fn publish_from<S: FeedSource>(
 }
 
 #[allow(clippy::too_many_arguments)]
-fn publish_over<S: FeedSource, L: LaneTx>(
+fn publish_over<S: FeedSource, V: Venue, L: LaneTx>(
     spec: &Spec,
-    pipeline: Pipeline<S, Normaliser>,
+    pipeline: Pipeline<S, V>,
     ring: RingWriter,
     lanes: L,
     control: Option<ControlAt>,

@@ -82,6 +82,7 @@ pub trait OwnDigests {
 
 /// Writes down what a participant is given. Made for its hot loop: an entry for every [`BLOCK_LINES`] lines, no allocation, no
 /// waiting. Dropping it closes the log.
+#[derive(Debug)]
 pub struct Recorder<S: EntrySink> {
     sink: S,
     /// The stamp that comes next; `None` before anything came.

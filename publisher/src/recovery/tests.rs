@@ -190,3 +190,61 @@ fn whoever_has_a_ring_gets_its_answers_there_alone_as_far_as_there_is_room() {
     bench.ask(by_ring, 2, Ask::Lines { first: stamp(1), count: 1 }, 7);
     assert_eq!(bench.server.rings.written.len(), 3);
 }
+
+#[test]
+fn cells_follow_the_books_and_what_the_server_lost_makes_all_of_them_stale_at_once() {
+    use protocol::book::{BookState, Start};
+    use protocol::conflation::{CONTENT_WORDS, ConflatedBook};
+    use transport::cells::core::Look;
+    use transport::cells::{CellsReader, CellsWriter};
+
+    let mut bench = bench(16);
+    let config = ResponderConfig { history_lines: 256, reply_lines: 256, start: Start::Natural, ..Default::default() };
+    bench.server.responder = Responder::new(config);
+    let cells = CellsWriter::beside(&bench.ring, 4).expect("cells of this process");
+    let reader = cells.reader();
+    bench.server.conflating = Some(Conflating::new(cells));
+    let book = |reader: &CellsReader, instrument: u32| {
+        let mut content = [0; CONTENT_WORDS];
+        match reader.read(instrument as usize, &mut content) {
+            Look::Version(_) => ConflatedBook::from_content(InstrumentId(instrument), &content)
+                .map(|book| (book.in_round(reader.round()).state, book.bids.depth(), book.at.sequence().0)),
+            _ => None,
+        }
+    };
+    let put = |bench: &mut Bench, instrument: u32, count: u32, order: u64| {
+        let mut record = Record::new(Kind::ADD, InstrumentId(instrument));
+        record.flags = protocol::record::Flags::LAST;
+        record.side = protocol::record::Side::BID;
+        record.order_id.set(order);
+        record.price.set(order as i64);
+        record.size.set(1);
+        record.instrument_seq.set(count);
+        let line = Line::seal(record, bench.ring.next());
+        bench.ring.put(&line);
+        bench.ring.flush();
+    };
+    put(&mut bench, 1, 1, 10);
+    put(&mut bench, 2, 1, 20);
+    put(&mut bench, 2, 2, 21);
+    bench.turn();
+    let readable = BookState::Suspect;
+    assert_eq!((book(&reader, 1), book(&reader, 2)), (Some((readable, 1, 3)), Some((readable, 2, 3))));
+    assert_eq!((book(&reader, 3), reader.pulse().map(|pulse| pulse.next)), (None, Some(stamp(4))));
+    // The server is lapped: what it knew of instrument 1 it cannot know any more, and says so.
+    for order in 0..100 {
+        put(&mut bench, 3, order + 1, u64::from(order) + 30);
+    }
+    let round = reader.round();
+    bench.turn();
+    assert!(bench.server.counts().lost > 50, "{:?}", bench.server.counts());
+    assert!(reader.round() > round);
+    let states = [1, 2].map(|instrument| book(&reader, instrument).map(|(state, ..)| state));
+    assert_eq!(states, [Some(BookState::Stale); 2]);
+    let [written, behind, beyond] = bench.server.conflating.as_ref().expect("it has").counts();
+    assert!(written >= 5 && behind == 0 && beyond == 0, "{written} {behind} {beyond}");
+    // The next line of an instrument that goes on where it was makes its book readable again.
+    put(&mut bench, 1, 2, 11);
+    bench.turn();
+    assert_eq!(book(&reader, 1).map(|(state, depth, _)| (state, depth)), Some((readable, 2)));
+}

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use protocol::control::RequestKey;
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
-use protocol::recovery::{Connection, RecoveryConfig};
+use protocol::recovery::Connection;
 use protocol::time::Nanos;
 use transport::reply::ReplyRx;
 
