@@ -119,8 +119,8 @@ pub fn open(
         lines: ring.capacity() as u64,
         max_subscribers: options.subscribers as u32,
         ud,
-        rc: rc.map(|keeper| Writes::new("subscriber", keeper)),
-        replies: replies.map(|keeper| Writes::new("recovering subscriber", keeper)),
+        rc: rc.map(|keeper| Writes::new("writes", "subscriber", keeper)),
+        replies: replies.map(|keeper| Writes::new("writes of answers", "recovering subscriber", keeper)),
         next_ticket: 0,
         dropped: VecDeque::new(),
         messages,
@@ -152,7 +152,8 @@ pub struct RdmaDoor {
 /// A lane of writes: its keeper, who is written to, and what was said of it.
 struct Writes {
     keeper: RcTxKeeper,
-    /// What is written to whom, in messages.
+    /// What is written, and to whom, in messages.
+    what: &'static str,
     whom: &'static str,
     tickets: Vec<(Ticket, RcTicket)>,
     /// Times that the lane was mended, as far as that was said.
@@ -162,8 +163,8 @@ struct Writes {
 }
 
 impl Writes {
-    fn new(whom: &'static str, keeper: RcTxKeeper) -> Writes {
-        Writes { keeper, whom, tickets: Vec::new(), mended: 0, complaint: String::new() }
+    fn new(what: &'static str, whom: &'static str, keeper: RcTxKeeper) -> Writes {
+        Writes { keeper, what, whom, tickets: Vec::new(), mended: 0, complaint: String::new() }
     }
 
     /// One turn: what there is to be said, and who is written to no more.
@@ -196,11 +197,11 @@ impl Writes {
         let mended = self.keeper.counters().mended;
         match self.keeper.cannot_mend().map(ToString::to_string) {
             Some(why) if why != self.complaint => {
-                say(format!("RDMA writes are out, and no {} can be connected: {why}", self.whom));
+                say(format!("RDMA {} are out, and nobody can be connected: {why}", self.what));
                 self.complaint = why;
             }
             None if mended != self.mended => {
-                say(format!("RDMA writes: the device was opened again; each {} can be connected", self.whom));
+                say(format!("RDMA {}: the device was opened again; {}s can be connected", self.what, self.whom));
                 self.mended = mended;
                 self.complaint.clear();
             }
