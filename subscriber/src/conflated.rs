@@ -28,7 +28,7 @@ const LOOK_UP_NS: i64 = 100_000_000;
 /// Why a conflated book cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotConflated {
-    /// Nothing was ever heard of this instrument, or it has no cell (`[books] instruments` of the publisher).
+    /// Nothing was ever heard of this instrument, or it has no cell (`instruments` in `[books]` of the publisher).
     #[error("nothing has been heard of instrument {}", .0.0)]
     NeverHeard(InstrumentId),
     /// The server was stopped while it wrote this one.
