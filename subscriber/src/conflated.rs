@@ -28,7 +28,7 @@ const LOOK_UP_NS: i64 = 100_000_000;
 /// Why a conflated book cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NotConflated {
-    /// Nothing was ever heard of this instrument, or it has no cell ([books] instruments of the publisher).
+    /// Nothing was ever heard of this instrument, or it has no cell (`[books] instruments` of the publisher).
     #[error("nothing has been heard of instrument {}", .0.0)]
     NeverHeard(InstrumentId),
     /// The server was stopped while it wrote this one.
@@ -44,7 +44,8 @@ pub enum NotConflated {
     },
 }
 
-/// Reads a channel's conflated books. See the [module](self); made by [`Builder::conflated`](crate::Builder::conflated).
+/// Reads a channel's conflated books, on the publisher's host: never behind, however seldom it looks, and told nothing of what
+/// happened in between. Made by [`Builder::conflated`](crate::Builder::conflated).
 pub struct Conflated {
     name: String,
     lane: Lane,
