@@ -105,3 +105,25 @@ fn a_publisher_whose_log_nobody_reads_any_more_publishes_on() {
     let said: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!((said["messages"].as_u64(), said["error"].is_null()), (Some(5_000), true), "{said}");
 }
+
+#[test]
+fn a_replay_whose_output_nobody_reads_takes_its_processes_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let day = generated_day(folder.path(), 5_000, 1_000_000_000);
+    let child = Command::new(program("feeds-replay"))
+        .args(["replay", day.to_str().expect("test paths are UTF-8"), "--date", "none", "--rate", "100"])
+        .stdin(Stdio::null())
+        .stdout(closed())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let channel = format!("replay-{}-", child.id());
+    let output = Running { child }.finish(PATIENCE);
+    assert_quiet(&output, "replay");
+    // At a hundred messages a second it would take a minute.
+    let until = std::time::Instant::now() + PATIENCE / 2;
+    while printed(&self::output("publisher", &["channels"])).contains(&channel) {
+        assert!(std::time::Instant::now() < until, "its publisher still publishes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

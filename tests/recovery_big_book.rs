@@ -49,7 +49,7 @@ fn a_book_of_forty_thousand_orders_is_had_by_a_late_joiner() {
     let config = Config::parse(text, std::path::Path::new("test.toml")).expect("legal");
     let section = config.recovery.expect("there is one");
     let (mut server, door) =
-        publisher::recovery::open(&section, &ring, ChannelConfig::default()).expect("a recovery server");
+        publisher::recovery::open(&section, &ring, ChannelConfig::default(), ()).expect("a recovery server");
     let channel = ChannelInfo {
         name: "big".into(),
         id: 5,

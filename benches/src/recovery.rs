@@ -89,7 +89,7 @@ impl Server {
         );
         let config = Config::parse(&text, Path::new("the bench's own settings"))?;
         let section = config.recovery.ok_or("the settings have a recovery server")?;
-        let (mut server, door) = publisher::recovery::open(&section, ring, channel)?;
+        let (mut server, door) = publisher::recovery::open(&section, ring, channel, ())?;
         let info = ChannelInfo {
             name: NAME.into(),
             id: CHANNEL.0.get(),

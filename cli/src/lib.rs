@@ -1,5 +1,5 @@
 //! What the commands of the project have in common: man pages and shell completions, out of their own descriptions; and
-//! printing that survives its reader ([`println!`], [`print!`], [`eprintln!`]).
+//! printing that survives its reader ([`macro@println`], [`macro@print`], [`macro@eprintln`]).
 //!
 //! A command flattens [`Manual`] into its subcommands and hands it its own description:
 //!

@@ -19,7 +19,7 @@ macro_rules! println {
     ($($argument:tt)*) => { $crate::say_line(format_args!($($argument)*)) };
 }
 
-/// [`println!`](crate::println) without the end of the line.
+/// [`println!`](macro@crate::println) without the end of the line.
 #[macro_export]
 macro_rules! print {
     ($($argument:tt)*) => { $crate::say_text(format_args!($($argument)*)) };
@@ -32,12 +32,12 @@ macro_rules! eprintln {
     ($($argument:tt)*) => { $crate::say_error(format_args!($($argument)*)) };
 }
 
-/// What [`println!`](crate::println) does.
+/// What [`println!`](macro@crate::println) does.
 pub fn say_line(text: Arguments<'_>) {
     say_text(format_args!("{text}\n"));
 }
 
-/// What [`print!`](crate::print) does.
+/// What [`print!`](macro@crate::print) does.
 pub fn say_text(text: Arguments<'_>) {
     let mut out = io::stdout().lock();
     match write!(out, "{text}").and_then(|()| out.flush()) {
@@ -50,7 +50,7 @@ pub fn say_text(text: Arguments<'_>) {
     }
 }
 
-/// What [`eprintln!`](crate::eprintln) does: one write where the system takes it in one, so that lines of several threads do
+/// What [`eprintln!`](macro@crate::eprintln) does: one write where the system takes it in one, so that lines of several threads do
 /// not mix.
 pub fn say_error(text: Arguments<'_>) {
     let _ = io::stderr().lock().write_all(format!("{text}\n").as_bytes());

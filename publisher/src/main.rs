@@ -33,6 +33,7 @@ use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
 use transport::log::{LogKeeper, LogSink, LogTx};
+use transport::reply::{ReplyRings, ReplyTx};
 use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
@@ -267,12 +268,16 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
     let logs = OpenLogs { keeper, recovery: recovery_log };
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
-        let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, ((lanes, udp), log), door, logs, loop_config, clock, &stop, as_json);
+        let recovering = config.recovery.map_or(0, |recovery| recovery.subscribers);
+        let options = rdma.options(config.run.heartbeat_ms);
+        let (lanes, replies, door) = publisher::rdma::open(&options, &ring, recovering)?;
+        let (lanes, rings) = (((lanes, udp), log), (door, replies));
+        return finish(&config, pipeline, ring, lanes, rings, logs, loop_config, clock, &stop, as_json);
     }
+    let rings = ((), ());
     match udp {
-        None => finish(&config, pipeline, ring, ((), log), (), logs, loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, (lane, log), (), logs, loop_config, clock, &stop, as_json),
+        None => finish(&config, pipeline, ring, ((), log), rings, logs, loop_config, clock, &stop, as_json),
+        Some(lane) => finish(&config, pipeline, ring, (lane, log), rings, logs, loop_config, clock, &stop, as_json),
     }
 }
 
@@ -291,12 +296,12 @@ struct OpenLogs {
 
 /// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
 #[allow(clippy::too_many_arguments)]
-fn finish<L: LaneTx + Send, R: Rings + Send>(
+fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
     config: &Config,
     pipeline: FeedPipeline,
     ring: RingWriter,
     lanes: L,
-    mut rings: R,
+    (mut rings, replies): (R, W),
     mut logs: OpenLogs,
     loop_config: PublisherConfig,
     clock: Clock,
@@ -308,7 +313,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     let mut keepers: Vec<LogKeeper> = logs.keeper.take().into_iter().collect();
     let (recovery, door) = match &config.recovery {
         Some(section) => {
-            let (mut server, door) = recovery::open(section, &ring, config.channel_config())?;
+            let (mut server, door) = recovery::open(section, &ring, config.channel_config(), replies)?;
             if let Some((recorder, keeper)) = logs.recovery.take() {
                 server = server.logged(recorder);
                 keepers.push(keeper);
@@ -368,8 +373,13 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         });
         let recovering = recovery.map(|(server, core)| scope.spawn(move || turn_recovery(server, core, clock, over)));
         let mut shown = Instant::now();
+        let mut is_logging = true;
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(50));
+            if is_logging && keepers.iter().any(LogKeeper::is_over) {
+                is_logging = false;
+                eprintln!("publisher: a log is not written any more; why is said at the end");
+            }
             if shown.elapsed() >= Duration::from_secs(2) && ring_path.is_some() {
                 shown = Instant::now();
                 let directory = ring_path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new("."));
@@ -463,7 +473,12 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
 }
 
 /// Turns the recovery server until it is all over. On a core of its own it never sleeps.
-fn turn_recovery(mut server: RecoveryServer, core: Option<usize>, clock: Clock, over: &AtomicBool) {
+fn turn_recovery<W: ReplyRings>(
+    mut server: RecoveryServer<ReplyTx, W>,
+    core: Option<usize>,
+    clock: Clock,
+    over: &AtomicBool,
+) {
     if let Some(core) = core
         && let Err(error) = publisher::pin::pin(core)
     {

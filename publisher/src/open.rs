@@ -4,6 +4,7 @@
 //! DBN, pcap, pcapng, or bare MoldUDP64 datagrams. Whatever it is, messages come out in the venue's order, with the times and the gaps that the
 //! container knows of.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use protocol::time::Nanos;
@@ -11,7 +12,7 @@ use protocol::time::Nanos;
 use crate::capture::Container;
 use crate::date::{DateError, SessionDate, session_date};
 use crate::dbn::{self, DbnFile};
-use crate::detect::{self, DetectError, FeedKind};
+use crate::detect::{self, DetectError, FeedKind, Trial};
 use crate::feed::{FeedError, FeedSource, Message, Notice};
 use crate::input::{Input, InputError, Packing};
 use crate::itch::mold::{MoldFeed, MoldOptions, MoldStats};
@@ -119,21 +120,37 @@ pub fn open_feed(path: &Path, options: &FeedOptions) -> Result<OpenFeed, OpenErr
                 Some(container) => foreign_flows(path, head, container),
                 None => Vec::new(),
             };
+            let misfit = foreign.first().cloned();
+            let foreign = foreign.into_iter().map(|(to, _)| to).collect();
             let (lenient, session) = (options.lenient, options.session.clone());
             let feed =
                 MoldFeed::new(input, container, MoldOptions { lenient, session, foreign, ..MoldOptions::default() });
             match feed.fault_at_start() {
-                Some(error) => Err(error.clone().into()),
+                Some(error) => Err(with_misfit(error.clone(), misfit).into()),
                 None => Ok(OpenFeed::Mold(feed, file)),
             }
         }
     }
 }
 
-/// Where datagrams go that do not fit, in a capture in which others do, or none does.
-fn foreign_flows(path: &Path, head: &[u8], container: Container) -> Vec<std::net::SocketAddr> {
+/// Where datagrams go that do not fit, and what first did not.
+fn foreign_flows(path: &Path, head: &[u8], container: Container) -> Vec<(SocketAddr, Trial)> {
     let flows = detect::flows(path, head, container);
-    flows.into_iter().filter(|(_, trial)| trial.misfit.is_some() && !trial.fits()).map(|(to, _)| to).collect()
+    flows.into_iter().filter(|(_, trial)| trial.misfit.is_some() && !trial.fits()).collect()
+}
+
+/// A capture without a feed says what first did not fit in the first of its flows, and what to do if it is one.
+fn with_misfit(error: FeedError, misfit: Option<(SocketAddr, Trial)>) -> FeedError {
+    match (error, misfit) {
+        (FeedError::NoFeed { path, session, found }, Some((to, Trial { misfit: Some((offset, what)), .. }))) => {
+            let found = format!(
+                "{found}; the flow to {to} first does not fit at offset {offset}: {what}. If it is one all the same, say \
+                 --feed mold"
+            );
+            FeedError::NoFeed { path, session, found }
+        }
+        (error, _) => error,
+    }
 }
 
 impl OpenFeed {

@@ -44,8 +44,7 @@ pub enum NotConflated {
     },
 }
 
-/// Reads a channel's conflated books, on the publisher's host: never behind, however seldom it looks, and told nothing of what
-/// happened in between. Made by [`Builder::conflated`](crate::Builder::conflated).
+/// Reads a channel's conflated books. Made by [`Builder::conflated`](crate::Builder::conflated).
 pub struct Conflated {
     name: String,
     lane: Lane,

@@ -192,10 +192,12 @@ impl Builder {
         let (rx, channel, paths) = crate::rdma::open(options, &self.name, self.arbiter.hedge_ns, clock)?;
         let start = if channel.natural_start { Start::Natural } else { Start::Strict };
         let mut builder = self.clock(clock).start(start);
-        if options.rc
-            && let Some(recovery) = &mut builder.recovery
-        {
-            recovery.ring_lines = Some(options.lines as u64);
+        if let Some(recovery) = &mut builder.recovery {
+            let crate::rdma::RdmaOptions { device, address, rc, lines, .. } = options.clone();
+            recovery.ring.get_or_insert(crate::ReplyRingOptions { device, address });
+            if rc {
+                recovery.ring_lines = Some(lines as u64);
+            }
         }
         if paths > 1 {
             builder.arbiter.hedge_ns = builder.arbiter.hedge_ns.max(options.patience_ns);

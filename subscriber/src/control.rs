@@ -239,9 +239,26 @@ impl Control {
     /// # Errors
     /// [`ControlError`]; refused where there is no such server, or it has as many subscribers as it takes.
     pub fn recover(&mut self, channel: u16) -> Result<(u16, RequestKey), ControlError> {
-        self.session.ask(&Request::Recover { channel });
+        self.session.ask(&Request::Recover { channel, ring: None });
         match self.exchange()? {
-            Reply::Recovery { connection, key } if connection != 0 => Ok((connection, key)),
+            Reply::Recovery { connection, key, .. } if connection != 0 => Ok((connection, key)),
+            _ => Err(ControlError::Unexpected { address: self.address }),
+        }
+    }
+
+    /// The same where answers are to be written into `ring` by RDMA. The publisher will connect to it and present the token
+    /// returned; [`Notice::Dropped`] says that it cannot, or that the connection is over, and recovery with it.
+    ///
+    /// # Errors
+    /// As [`Control::recover`]; refused, too, where the publisher writes no answers.
+    pub fn recover_by_ring(
+        &mut self,
+        channel: u16,
+        ring: RingOffer,
+    ) -> Result<(u16, RequestKey, OneTimeToken), ControlError> {
+        self.session.ask(&Request::Recover { channel, ring: Some(ring) });
+        match self.exchange()? {
+            Reply::Recovery { connection, key, token: Some(token) } if connection != 0 => Ok((connection, key, token)),
             _ => Err(ControlError::Unexpected { address: self.address }),
         }
     }

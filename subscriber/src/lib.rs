@@ -64,5 +64,7 @@ pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder
 pub use protocol::conflation::{BestLevels, ConflatedBook, LastTrade};
 pub use protocol::definition::Definition;
 pub use protocol::record::InstrumentId;
+#[cfg(feature = "rdma")]
+pub use recovery::ReplyRingOptions;
 pub use recovery::{Behind, Policy, RecoveryOptions, RecoveryStatus};
 pub use selection::Selection;

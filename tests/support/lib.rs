@@ -6,6 +6,7 @@ pub mod capture;
 pub mod compare;
 pub mod data;
 pub mod day;
+pub mod dbn;
 pub mod naive;
 pub mod programs;
 pub mod random;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use benches::machine::Machine;
 use benches::recovery::{heal_one_packet, join_late, stand_still};
 use clap::Parser;
+use cli::{eprintln, println};
 use serde_json::json;
 use transport::clock::Clock;
 

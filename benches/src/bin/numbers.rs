@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use benches::machine::Machine;
 use benches::numbers::{Block, Taken, demo, instructions, latency, put, reasons, recovery, throughput};
 use clap::{Parser, ValueEnum};
+use cli::eprintln;
 use costs::key::Key;
 use costs::limits::Limits;
 use costs::pieces::STEPS;

@@ -170,3 +170,69 @@ fn section_json(section: &Section) -> Value {
         "closed": section.closed,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::line::{Epoch, SequenceNumber};
+    use protocol::log::{Begin, Entry, Role};
+    use protocol::run::LossCause;
+
+    use super::*;
+
+    fn at(sequence: u64) -> Stamp {
+        Stamp::new(Epoch(2), SequenceNumber(sequence))
+    }
+
+    fn file(folder: &Path, name: &str, entries: &[Entry]) -> PathBuf {
+        let begin = Begin { role: Role::Subscriber, lane: 0, pid: 7, time_ns: 9, name_len: 0 };
+        let beginning = Entry::beginning(begin, "itch");
+        let all = beginning.iter().chain(entries).zip(0..);
+        let path = folder.join(name);
+        std::fs::write(&path, all.flat_map(|(entry, number)| entry.seal(number)).collect::<Vec<u8>>()).expect("writes");
+        path
+    }
+
+    #[test]
+    fn a_report_says_what_came_what_was_lost_and_where_what_is_wrong_stands() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let entries = [
+            Entry::Joined { at: at(1) },
+            Entry::Lines { first: at(1), count: 5, sum: 0 },
+            Entry::Gap { first: at(6), count: 3, cause: LossCause::Missing },
+            Entry::Ended { at: at(9) },
+            Entry::Closed { at: at(9) },
+        ];
+        let sound = file(folder.path(), "sound.log", &entries);
+        let cut = file(folder.path(), "cut.log", &entries[..3]);
+        let bytes = std::fs::read(&cut).expect("reads");
+        std::fs::write(&cut, &bytes[..bytes.len() - 1]).expect("writes");
+        let history = check(&[&sound, &cut], false).expect("can be read");
+        let words = text(&history);
+        assert!(words.starts_with("SOUND"), "{words}");
+        for part in [
+            "subscriber of 'itch', lane 0, pid 7: 2:1 to before 2:9, 5 lines, 3 named as lost in 1 gaps (0 lapped, 0 unverified, \
+             3 missing)",
+            "; to the stream's end\n",
+            "cut.log: 39 bytes of an entry at its end, cut off while it was written",
+            "5 lines, 0 book digests; cut off\n",
+        ] {
+            assert!(words.contains(part), "no {part:?} in {words}");
+        }
+        let value = json(&history);
+        assert_eq!((&value["sound"], &value["lines_compared"]), (&true.into(), &5.into()));
+        assert_eq!(value["logs"][0]["parts"][0]["lost"]["missing"], 3);
+
+        let wrong = file(folder.path(), "wrong.log", &[entries[0], entries[2], entries[4]]);
+        let history = check(&[&sound, &wrong], false).expect("can be read");
+        let words = text(&history);
+        // Behind Begin, Name and Joined.
+        let expected = "wrong.log: at byte 120: silent loss: 2:1 must come next, and 2:6 comes";
+        assert!(words.starts_with("WRONG: 1 problem\n") && words.contains(expected), "{words}");
+        assert_eq!(json(&history)["problems"][0]["offset"], 120);
+
+        let history = check(&[&sound], true).expect("can be read");
+        assert!(text(&history).contains("not lossless: 3 lines are named as lost"), "{}", text(&history));
+        let missing = check(&[folder.path().join("missing.log")], false).expect_err("is not there").to_string();
+        assert!(missing.contains("missing.log"), "{missing}");
+    }
+}

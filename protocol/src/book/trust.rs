@@ -159,8 +159,11 @@ impl Books {
             (false, true) => {
                 self.digests.compared += 1;
                 self.set_state(instrument, StateReason::DigestAgreed, |book| {
-                    // In the middle of a venue's snapshot both are Suspect, and no longer than that.
-                    (book.suspect, book.unjudged) = (suspect && !book.filling, false);
+                    // In the middle of a venue's snapshot both are Suspect, and that says nothing of afterwards.
+                    if !book.filling {
+                        book.suspect = suspect;
+                    }
+                    book.unjudged = false;
                 });
             }
             (false, false) => {
@@ -178,8 +181,7 @@ impl Books {
                 self.set_state(instrument, StateReason::DigestAgreed, |book| {
                     book.stale = false;
                     book.broken = false;
-                    // In the middle of a venue's snapshot both are Suspect, and no longer than that.
-                    (book.suspect, book.unjudged) = (suspect && !book.filling, false);
+                    (book.suspect, book.unjudged) = (suspect, false);
                 });
             }
             (true, false) => self.digests.compared_stale += 1,

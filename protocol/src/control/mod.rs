@@ -17,9 +17,10 @@
 //!                                           and presents the token
 //!  Disconnect { channel }              ──►
 //!                                      ◄──  Disconnected
-//!  Recover { channel }                 ──►
-//!                                      ◄──  Recovery { connection, key }; requests then go to the recovery server,
-//!                                           by datagrams that bear this key
+//!  Recover { channel, ring }           ──►
+//!                                      ◄──  Recovery { connection, key, token }; requests then go to the recovery server,
+//!                                           by datagrams that bear this key; answers come the same way, or into the ring
+//!                                           if there is one, which a connection of the card's with this token writes
 //!  Position { channel, next, … }       ──►  for who wants to be tracked: no answer
 //!                                      ◄──  Dropped { … }, Changed { … }, Behind { … }   unasked, when it happens
 //! ```
@@ -83,6 +84,9 @@ pub enum Request {
     Recover {
         /// The channel.
         channel: u16,
+        /// Where answers are to be written by RDMA; without it they come as datagrams. What it wants next says nothing here.
+        #[serde(default)]
+        ring: Option<RingOffer>,
     },
     /// How far it has read: said now and then, it is told when its ring is nearly full ([`Reply::Behind`]). The only request
     /// that is not answered.
@@ -172,8 +176,11 @@ pub enum Reply {
         connection: u16,
         /// What stands in each of its requests.
         key: RequestKey,
+        /// If a ring was offered: what its connection will present, good for one.
+        #[serde(default)]
+        token: Option<OneTimeToken>,
     },
-    /// Unasked: the connection to the client's ring could not be made, or is over.
+    /// Unasked: the connection to the client's ring could not be made, or is over: to the ring of lines, or of answers.
     Dropped {
         /// The channel.
         channel: u16,

@@ -229,8 +229,20 @@ impl Responder {
     /// The next lines to send, at most `max_lines` of them, to whosever turn it is and within the rates allowed. Call until
     /// it returns `None`.
     pub fn poll_reply(&mut self, now: Nanos, max_lines: usize) -> Option<ReplyRun<'_>> {
+        self.poll_reply_within(now, |_| max_lines)
+    }
+
+    /// The same where the way to each has room of its own: whoever has none now, 0, is passed over and keeps its turn.
+    pub fn poll_reply_within(&mut self, now: Nanos, room: impl Fn(Connection) -> usize) -> Option<ReplyRun<'_>> {
         let (turn, count) = (self.turn, self.peers.len());
-        let at = (0..count).map(|i| (turn + i) % count).find(|at| self.prepare(*at, now))?;
+        let room_of = |responder: &Responder, at: usize| {
+            let peer = &responder.peers[at];
+            if peer.is_idle() { 0 } else { room(peer.connection) }
+        };
+        let (at, max_lines) = (0..count).map(|i| (turn + i) % count).find_map(|at| {
+            let room = room_of(self, at);
+            (room > 0 && self.prepare(at, now)).then_some((at, room))
+        })?;
         self.turn = at + 1;
         let (lines_per_s, counts) = (self.config.lines_per_s.max(1), &mut self.counts);
         let peer = &mut self.peers[at];
@@ -255,8 +267,11 @@ impl Responder {
 
     /// When [`Responder::poll_reply`] has something again for somebody whose rate is used up; `None` if nobody waits.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let waits = |peer: &&Peer| !peer.again.is_empty() || peer.has_unsent() || !peer.waiting.is_empty();
-        self.peers.iter().filter(waits).map(|peer| Nanos(peer.paid.0.saturating_sub(self.burst_ns()))).min()
+        self.peers
+            .iter()
+            .filter(|peer| !peer.is_idle())
+            .map(|peer| Nanos(peer.paid.0.saturating_sub(self.burst_ns())))
+            .min()
     }
 
     fn burst_ns(&self) -> u64 {
@@ -379,12 +394,19 @@ impl Responder {
 }
 
 impl Peer {
+    /// Whether nothing is to be sent to it.
+    fn is_idle(&self) -> bool {
+        self.again.is_empty() && !self.has_unsent() && self.waiting.is_empty()
+    }
+
     fn has_unsent(&self) -> bool {
         self.unsent < self.replies.next()
     }
 
     /// Lines of replies are to be sent again, as far as they were sent and are held. Returns how many are not to be had.
     fn send_again(&mut self, first: Stamp, count: u64) -> u64 {
+        // Whoever asks may name any number.
+        let count = count.min(self.replies.capacity());
         let end = Stamp(first.0.saturating_add(count).min(self.unsent.0));
         let from = first.max(self.replies.first());
         if from >= end || self.again.len() >= AGAIN {

@@ -85,6 +85,11 @@ pub struct LogKeeper {
 }
 
 impl LogKeeper {
+    /// Whether nothing is written any more: the log was closed, or could not be written.
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Waits until everything is written. To be called after the [`Recorder`] was dropped: it would wait for that.
     ///
     /// # Errors
@@ -296,11 +301,31 @@ mod tests {
         let path = folder.path().join("precious.txt");
         for text in ["short", "something that is a good deal longer than forty bytes"] {
             std::fs::write(&path, text).expect("writes");
-            let error = open(&path, Role::Subscriber, "x", 0).expect_err("is no log").to_string();
+            let error = open(&path, Role::Subscriber, "x", 0).err().expect("is no log").to_string();
             assert!(error.contains("precious.txt"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).expect("reads"), text);
         }
         assert!(open(&folder.path().join("no/such/folder"), Role::Subscriber, "x", 0).is_err());
+    }
+
+    #[test]
+    fn a_log_on_a_full_disk_says_so_and_its_loop_goes_on() {
+        let full = OpenOptions::new().write(true).open("/dev/full").expect("every Linux has it");
+        let writer = Writer { out: BufWriter::new(full), number: 0 };
+        let (sender, receiver) = mpsc::sync_channel(4);
+        let thread = std::thread::spawn(move || writer.run(&receiver));
+        let keeper = LogKeeper { path: "/dev/full".into(), thread };
+        let mut recorder = Recorder::new(LogSink { entries: sender });
+        let stamp = |sequence| Stamp::new(Epoch(1), SequenceNumber(sequence));
+        recorder.on_joined(stamp(1));
+        while !keeper.is_over() {
+            std::thread::yield_now();
+        }
+        recorder.on_gap(Gap { first: stamp(1), count: 1, cause: LossCause::Missing });
+        assert_eq!(recorder.unlogged(), 1);
+        drop(recorder);
+        let error = keeper.finish().expect_err("a full disk").to_string();
+        assert!(error.contains("/dev/full") && error.contains("No space"), "{error}");
     }
 
     #[test]

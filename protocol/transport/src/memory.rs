@@ -302,6 +302,15 @@ impl WriterMemory {
         &self.0
     }
 
+    /// Puts a line into place `index`: for memory that a card sends from, where no reader looks.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn put(&self, index: usize, line: &Line) {
+        let place = self.place_mut((LATEST_LINES + index) * LINE_WORDS);
+        for (word, value) in place.iter().zip(line.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
+    }
+
     /// `count` lines from place `index` on, as plain memory.
     ///
     /// # Safety

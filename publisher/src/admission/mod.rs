@@ -14,7 +14,8 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use protocol::control::{
-    ChannelInfo, INSTRUMENTS_PER_REPLY, InstrumentInfo, MAX_BODY_LEN, Reply, Request, ServerSession,
+    ChannelInfo, INSTRUMENTS_PER_REPLY, InstrumentInfo, MAX_BODY_LEN, OneTimeToken, Reply, Request, RequestKey,
+    RingOffer, ServerSession,
 };
 use protocol::definition::{Assembler, Definition};
 use protocol::line::Stamp;
@@ -120,8 +121,8 @@ struct Session {
     ring: Option<Ticket>,
     /// Its next request is taken then or later.
     takes_at: Nanos,
-    /// Its connection to the recovery server.
-    recovery: Option<u16>,
+    /// Its connection to the recovery server, and to the ring for its answers.
+    recovery: Option<(u16, Option<Ticket>)>,
     tracking: Tracking,
 }
 
@@ -224,14 +225,21 @@ impl<R: Rings> Admission<R> {
                     if let Some(ticket) = session.ring {
                         self.rings.disconnect(ticket);
                     }
-                    if let (Some(connection), Some(door)) = (session.recovery, &mut self.recovery) {
-                        door.dismiss(connection);
-                    }
+                    self.let_go(session.recovery);
                     work += 1;
                 }
             }
         }
         work
+    }
+
+    /// Ends a session's connection to the recovery server.
+    fn let_go(&mut self, recovery: Option<(u16, Option<Ticket>)>) {
+        let (Some((connection, ring)), Some(door)) = (recovery, &mut self.recovery) else { return };
+        door.dismiss(connection);
+        if let Some(ticket) = ring {
+            self.rings.disconnect(ticket);
+        }
     }
 
     fn accept(&mut self, now: Nanos) -> usize {
@@ -282,9 +290,16 @@ impl<R: Rings> Admission<R> {
             work += 1;
             self.counts.dropped += 1;
             // One whose session has ended is nobody's business.
-            let Some(session) = self.sessions.iter_mut().find(|session| session.ring == Some(ticket)) else { continue };
-            session.ring = None;
-            session.protocol.keep(session.recovery.is_some(), now);
+            let is_of_answers = |session: &Session| session.recovery.is_some_and(|(_, ring)| ring == Some(ticket));
+            let is_whose = |session: &&mut Session| session.ring == Some(ticket) || is_of_answers(session);
+            let Some(session) = self.sessions.iter_mut().find(is_whose) else { continue };
+            if session.ring == Some(ticket) {
+                session.ring = None;
+            } else if let (Some((connection, _)), Some(door)) = (session.recovery.take(), &mut self.recovery) {
+                // Without its ring nothing is answered.
+                door.dismiss(connection);
+            }
+            session.protocol.keep(session.ring.is_some() || session.recovery.is_some(), now);
             session.protocol.reply(&Reply::Dropped { channel: self.channel.id, why });
         }
         let info = self.rings.info();
@@ -343,7 +358,10 @@ impl<R: Rings> Admission<R> {
         while now >= *takes_at
             && let Some(request) = session.poll_request(now)
         {
-            if matches!(request, Request::Connect { .. } | Request::Disconnect { .. }) {
+            if matches!(
+                request,
+                Request::Connect { .. } | Request::Disconnect { .. } | Request::Recover { ring: Some(_), .. }
+            ) {
                 *takes_at = now.plus(RING_REQUEST_INTERVAL_NS);
             }
             let reply = match request {
@@ -377,15 +395,16 @@ impl<R: Rings> Admission<R> {
                     session.keep(recovery.is_some(), now);
                     Reply::Disconnected
                 }
-                Request::Recover { channel } if channel == self.channel.id && self.recovery.is_some() => {
+                Request::Recover { channel, ring: offer } if channel == self.channel.id && self.recovery.is_some() => {
                     let door = self.recovery.as_mut().expect("looked at just now");
-                    if let Some(former) = recovery.take() {
-                        door.dismiss(former);
+                    if let Some((connection, ring)) = recovery.take() {
+                        door.dismiss(connection);
+                        ring.into_iter().for_each(|ticket| self.rings.disconnect(ticket));
                     }
-                    let reply = match door.admit() {
-                        Ok((connection, key)) => {
-                            *recovery = Some(connection);
-                            Reply::Recovery { connection, key }
+                    let reply = match let_in(door, &mut self.rings, offer.as_ref(), now) {
+                        Ok((connection, key, ring)) => {
+                            *recovery = Some((connection, ring.map(|(ticket, _)| ticket)));
+                            Reply::Recovery { connection, key, token: ring.map(|(_, token)| token) }
                         }
                         Err(why) => Reply::Refused { why },
                     };
@@ -418,6 +437,20 @@ impl<R: Rings> Admission<R> {
     }
 }
 
+/// A connection to the recovery server, its key, and the connection to the ring for its answers, if it has one.
+type LetIn = (u16, RequestKey, Option<(Ticket, OneTimeToken)>);
+
+fn let_in(door: &mut Door, rings: &mut impl Rings, offer: Option<&RingOffer>, now: Nanos) -> Result<LetIn, String> {
+    let (connection, key) = door.admit(offer.is_some())?;
+    match offer.map(|offer| rings.connect_replies(connection, offer, now)).transpose() {
+        Ok(ring) => Ok((connection, key, ring)),
+        Err(why) => {
+            door.dismiss(connection);
+            Err(why)
+        }
+    }
+}
+
 fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -> Reply {
     match request {
         Request::Directory => Reply::Directory { channels: vec![channel.clone()] },
@@ -435,11 +468,11 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
                 incomplete: definitions.incomplete,
             }
         }
-        Request::Recover { channel: id } if *id == channel.id => Reply::Refused {
+        Request::Recover { channel: id, .. } if *id == channel.id => Reply::Refused {
             why: "this publisher has no recovery server: it has no [recovery]; do without, or add it".into(),
         },
         Request::Instruments { channel: id, .. }
-        | Request::Recover { channel: id }
+        | Request::Recover { channel: id, .. }
         | Request::Position { channel: id, .. }
         | Request::Connect { channel: id, .. }
         | Request::Disconnect { channel: id } => {

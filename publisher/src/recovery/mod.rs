@@ -25,7 +25,7 @@ use protocol::time::Nanos;
 use transport::cells::CellsWriter;
 use transport::counters::Counter;
 use transport::log::LogSink;
-use transport::reply::{ReplyError, ReplyPort, ReplyTx};
+use transport::reply::{ReplyError, ReplyPort, ReplyRings, ReplyTx};
 use transport::ring::{RingReader, StartAt};
 use transport::shm::SetupError;
 use transport::{LaneRx, RingWriter};
@@ -54,7 +54,7 @@ const HEDGE_NS: u64 = 200_000;
 const COUNTERS_EVERY_NS: u64 = 10_000_000;
 
 /// Names of the server's counters in the ring's counter page, in order.
-const COUNTERS: [&str; 17] = [
+const COUNTERS: [&str; 18] = [
     "recovery lines kept",
     "recovery lines lost",
     "recovery subscribers",
@@ -69,6 +69,7 @@ const COUNTERS: [&str; 17] = [
     "recovery lines sent",
     "recovery lines sent again",
     "recovery lines unsent",
+    "recovery lines written into rings",
     "conflated books written",
     "conflated books behind",
     "conflated lines without a cell",
@@ -94,6 +95,7 @@ pub enum RecoveryError {
 /// A subscriber that was let in.
 struct Seat<A> {
     key: RequestKey,
+    has_ring: bool,
     /// Where its first request came from: further ones come from there, and answers go there.
     at: Option<A>,
 }
@@ -111,8 +113,8 @@ pub struct StrangerCounts {
     pub strayed: u64,
 }
 
-/// See the [module](self). `P` is how requests come and answers go.
-pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
+/// See the [module](self). `P` is how requests come and answers go, `W` how they go to those who have a ring for them.
+pub struct RecoveryServer<P: ReplyPort = ReplyTx, W: ReplyRings = ()> {
     responder: Responder,
     /// The cells that it keeps, if it does.
     conflating: Option<Conflating>,
@@ -120,6 +122,7 @@ pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     arbiter: Arbiter,
     reader: RingReader,
     port: P,
+    rings: W,
     guests: GuestList,
     seats: HashMap<u16, Seat<P::Address>>,
     strangers: StrangerCounts,
@@ -127,21 +130,25 @@ pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     next_counters: Nanos,
     /// Lines that the reply lane did not take.
     unsent: u64,
+    /// Lines that were written into reply rings.
+    written: u64,
     log: Option<Recorder<LogSink>>,
 }
 
-/// A server of `ring` over UDP, and the door to it. Allocates and touches history and books.
+/// A server of `ring` over UDP, and the door to it. Subscribers that have a ring for the answers get them by `rings`; where
+/// there are none, `()`. Allocates and touches history and books.
 ///
 /// # Errors
 /// [`RecoveryError`].
 ///
 /// # Panics
 /// If the ring's counter page is full.
-pub fn open(
+pub fn open<W: ReplyRings>(
     section: &RecoverySection,
     ring: &RingWriter,
     channel: ChannelConfig,
-) -> Result<(RecoveryServer, Door), RecoveryError> {
+    rings: W,
+) -> Result<(RecoveryServer<ReplyTx, W>, Door), RecoveryError> {
     let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
     let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
     let info =
@@ -157,7 +164,7 @@ pub fn open(
         start: channel.start,
         ..ResponderConfig::default()
     };
-    let mut server = RecoveryServer::new(config, section.subscribers, ring, port, guests);
+    let mut server = RecoveryServer::new(config, section.subscribers, ring, (port, rings), guests);
     if section.conflate {
         server.conflating = Some(Conflating::new(CellsWriter::beside(ring, channel.books.instruments + 1)?));
     }
@@ -171,26 +178,34 @@ fn read_ring(reader: &mut RingReader, arbiter: &mut Arbiter, now: Nanos, deliver
     work
 }
 
-impl<P: ReplyPort> RecoveryServer<P> {
-    fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
+impl<P: ReplyPort, W: ReplyRings> RecoveryServer<P, W> {
+    fn new(
+        config: ResponderConfig,
+        seats: usize,
+        ring: &RingWriter,
+        (port, rings): (P, W),
+        guests: GuestList,
+    ) -> RecoveryServer<P, W> {
         RecoveryServer {
             responder: Responder::new(config),
             conflating: None,
             arbiter: Arbiter::new(ArbiterConfig::default()),
             reader: ring.reader(StartAt::Oldest, HEDGE_NS),
             port,
+            rings,
             guests,
             seats: HashMap::with_capacity(seats),
             strangers: StrangerCounts::default(),
             counters: COUNTERS.map(|name| ring.counters().register(name).expect("the counter page has room")),
             next_counters: Nanos::ZERO,
             unsent: 0,
+            written: 0,
             log: None,
         }
     }
 
     /// The same, and everything that the ring gives it is written down. Dropping the server closes the log.
-    pub fn logged(mut self, recorder: Recorder<LogSink>) -> RecoveryServer<P> {
+    pub fn logged(mut self, recorder: Recorder<LogSink>) -> RecoveryServer<P, W> {
         self.log = Some(recorder);
         self
     }
@@ -213,13 +228,24 @@ impl<P: ReplyPort> RecoveryServer<P> {
                 self.responder.on_request(&line);
             }
         }
+        work += self.rings.do_work(now);
         for _ in 0..PACKETS_PER_TURN {
             let room = self.port.room();
-            let Some(reply) = self.responder.poll_reply(now, room.len()) else { break };
+            let (seats, rings, packet) = (&self.seats, &self.rings, room.len());
+            let has_ring = |connection: Connection| seats.get(&connection.0).is_some_and(|seat| seat.has_ring);
+            let room_of = |connection| if has_ring(connection) { rings.room(connection) } else { packet };
+            let Some(reply) = self.responder.poll_reply_within(now, room_of) else { break };
             let count = reply.lines.len();
-            room[..count].copy_from_slice(reply.lines);
             work += count;
-            let to = self.seats.get(&reply.connection.0).and_then(|seat| seat.at);
+            let seat = self.seats.get(&reply.connection.0);
+            if seat.is_some_and(|seat| seat.has_ring) {
+                let taken = self.rings.write(reply.first, reply.lines, now);
+                self.written += taken as u64;
+                self.unsent += (count - taken) as u64;
+                continue;
+            }
+            room[..count].copy_from_slice(reply.lines);
+            let to = seat.and_then(|seat| seat.at);
             if !to.is_some_and(|to| self.port.send(to, reply.first.plus(count as u64), count, now)) {
                 // The queue is full: what was not sent is asked for again.
                 self.unsent += count as u64;
@@ -277,7 +303,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
             for guest in places.iter().flatten() {
                 seats.entry(guest.connection).or_insert_with(|| {
                     responder.admit(Connection(guest.connection), guest.key.0);
-                    Seat { key: guest.key, at: None }
+                    Seat { key: guest.key, has_ring: guest.has_ring, at: None }
                 });
             }
         });
@@ -302,6 +328,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
             counts.sent,
             counts.sent_again,
             self.unsent,
+            self.written,
             written,
             behind,
             beyond,

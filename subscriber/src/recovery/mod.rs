@@ -1,10 +1,13 @@
-//! Asking for what was lost: the recovery server of a channel, over a socket of one's own.
+//! Asking for what was lost: the recovery server of a channel, over a socket of one's own. Over RDMA the answers come into a
+//! ring of one's own, which the server's card writes.
 //!
 //! What is asked, and what becomes of the answers, is decided in [`protocol::recovery`]. Here is what that needs of the world:
-//! a thread that holds the control connection ([`usher`]) and hands over a socket to the server whenever there is a new one,
-//! and the turn that moves lines between that socket, the arbiter and the books. The poller itself never waits: while
+//! a thread that holds the control connection ([`usher`]) and hands over a way to the server whenever there is a new one,
+//! and the turn that moves lines between that way, the arbiter and the books. The poller itself never waits: while
 //! nothing is missing its turn costs a load or two, and no system call.
 
+#[cfg(feature = "rdma")]
+mod ring;
 mod usher;
 
 use std::net::SocketAddr;
@@ -21,6 +24,8 @@ use transport::LaneRx;
 use transport::fault::{FaultInjector, FaultPlan};
 use transport::reply::{ReplyLane, ReplyRx};
 
+#[cfg(feature = "rdma")]
+pub use ring::ReplyRingOptions;
 use usher::Usher;
 
 /// Lines of answers taken in one turn.
@@ -72,8 +77,12 @@ pub struct RecoveryOptions {
     pub policy: Policy,
     /// Lines of the ring that it reads, where that is not the publisher's own: for [`Policy::Tracked`].
     pub ring_lines: Option<u64>,
-    /// Faults done to the answers, to try what becomes of it.
+    /// Faults done to answers that come as datagrams, to try what becomes of it.
     pub faults: Option<FaultPlan>,
+    /// Have answers written by RDMA into a ring that holds all that may be asked for at one time, 16 MiB by default
+    /// ([`snapshot_lines`](RecoveryConfig::snapshot_lines) decides); `None`: they come as datagrams. [`Builder::rdma`](crate::Builder::rdma) sets this by itself.
+    #[cfg(feature = "rdma")]
+    pub ring: Option<ReplyRingOptions>,
 }
 
 impl RecoveryOptions {
@@ -92,6 +101,8 @@ impl RecoveryOptions {
             policy: Policy::Gap,
             ring_lines: None,
             faults: None,
+            #[cfg(feature = "rdma")]
+            ring: None,
         }
     }
 
@@ -112,6 +123,8 @@ pub struct RecoveryStatus {
     pub connection: Option<Connection>,
     /// Times that the server, or the way to it, was another one.
     pub reconnects: u64,
+    /// Whether its answers are written into a ring of this subscriber's own.
+    pub has_ring: bool,
     /// Requests that the system did not send.
     pub unsent: u64,
     /// What becomes of this subscriber when it is too slow: as asked for, or [`Policy::Gap`] since it was.
@@ -122,10 +135,12 @@ pub struct RecoveryStatus {
     pub trouble: String,
 }
 
-/// The socket to the server, with faults or without.
+/// The way to the server and back.
 enum Way {
     Plain(Box<ReplyRx>),
     Faulty(Box<FaultInjector<ReplyRx>>),
+    #[cfg(feature = "rdma")]
+    Ring(Box<transport::rdma::RcReplyRx>),
 }
 
 impl Way {
@@ -133,18 +148,26 @@ impl Way {
         match self {
             Way::Plain(lane) => lane.poll(now, LINES_PER_TURN, sink),
             Way::Faulty(lane) => lane.poll(now, LINES_PER_TURN, sink),
+            #[cfg(feature = "rdma")]
+            Way::Ring(lane) => lane.poll(now, LINES_PER_TURN, sink),
         }
+    }
+
+    fn is_ring(&self) -> bool {
+        !matches!(self, Way::Plain(_) | Way::Faulty(_))
     }
 
     fn request(&mut self, request: &Line, now: Nanos) -> bool {
         match self {
             Way::Plain(lane) => lane.request(request, now),
             Way::Faulty(lane) => lane.request(request, now),
+            #[cfg(feature = "rdma")]
+            Way::Ring(lane) => lane.request(request, now),
         }
     }
 }
 
-/// A subscriber's recovery: state, thread and socket.
+/// A subscriber's recovery: state, thread and way to the server.
 pub(crate) struct Recoverer {
     usher: Usher,
     recovery: Recovery,
@@ -190,7 +213,11 @@ impl Recoverer {
         }
         let Some((_, way)) = &mut self.way else { return };
         if self.recovery.state() != RecoveryState::Live {
-            way.poll(now, &mut Answers { recovery: &mut self.recovery, arbiter, target, now });
+            let mut answers = Answers { recovery: &mut self.recovery, arbiter, target, now, is_spoilt: false };
+            way.poll(now, &mut answers);
+            if answers.is_spoilt {
+                self.usher.replace();
+            }
         }
         self.recovery.turn(now, arbiter, target);
         while let Some(request) = self.recovery.poll_request() {
@@ -212,11 +239,11 @@ impl Recoverer {
 
     #[cold]
     fn reconnect(&mut self, admitted: usher::Admitted) {
-        let usher::Admitted { connection, key: RequestKey(key), lane } = admitted;
+        let usher::Admitted { connection, key: RequestKey(key), way } = admitted;
         self.recovery.reconnect(Session { connection, key });
-        let way = match self.faults.clone() {
-            Some(plan) => Way::Faulty(Box::new(FaultInjector::new(lane, plan))),
-            None => Way::Plain(Box::new(lane)),
+        let way = match (way, self.faults.clone()) {
+            (Way::Plain(lane), Some(plan)) => Way::Faulty(Box::new(FaultInjector::new(*lane, plan))),
+            (way, _) => way,
         };
         // Another publisher, or the same anew, knows nothing of how slow this subscriber was.
         self.policy = self.asked_policy;
@@ -231,6 +258,7 @@ impl Recoverer {
             counts: self.recovery.counts(),
             connection: self.way.as_ref().map(|(connection, _)| *connection),
             reconnects: self.reconnects,
+            has_ring: self.way.as_ref().is_some_and(|(_, way)| way.is_ring()),
             unsent: self.unsent,
             policy: self.policy,
             lapses: self.lapses,
@@ -239,12 +267,14 @@ impl Recoverer {
     }
 }
 
-/// Takes what the socket hands up.
+/// Takes what socket or ring hands up.
 struct Answers<'a, T> {
     recovery: &'a mut Recovery,
     arbiter: &'a mut Arbiter,
     target: &'a mut T,
     now: Nanos,
+    /// Lines of answers were lost that no asking brings back by this way.
+    is_spoilt: bool,
 }
 
 impl<T: Recovering> RunSink for Answers<'_, T> {
@@ -253,6 +283,9 @@ impl<T: Recovering> RunSink for Answers<'_, T> {
     }
     /// The server sends nothing without lines.
     fn on_position(&mut self, _: Position) {}
-    /// A socket does not know what it lost; [`Recovery`] does.
-    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {}
+    /// A socket does not know what it lost; [`Recovery`] does. A ring's reader goes on behind what it names here, so that what
+    /// is sent again would not be seen.
+    fn on_loss(&mut self, _: LanePath, _: Stamp, _: u64, _: LossCause) {
+        self.is_spoilt = true;
+    }
 }

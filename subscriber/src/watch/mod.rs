@@ -47,6 +47,8 @@ Examples:
       by RDMA, received on the port with that address: datagrams and writes into a ring of its own
   BOOKCAST_TOKEN=... subscriber watch itch --udp 239.255.7.1:30001 --recover --control 10.0.0.1:31000
       what the datagrams lose is asked for, and so are the books of instruments that it came late for
+  BOOKCAST_TOKEN=... subscriber watch itch --rdma 10.0.0.2 --rdma-lanes ud --recover --control 10.0.0.1:31000
+      the same by RDMA: the answers are written into a ring of this program's own
   subscriber watch itch --conflate --symbols AAPL
       the latest of each instrument, once a second, however fast it changes
   subscriber watch itch --plain
@@ -98,7 +100,7 @@ pub(crate) struct Arguments {
     token: Option<String>,
     /// Ask the publisher's recovery server for what is lost, and for the books of instruments that this program came late
     /// for.
-    #[arg(long, requires = "control", requires = "token", conflicts_with = "rdma")]
+    #[arg(long, requires = "control", requires = "token")]
     recover: bool,
     /// The latest book of each instrument, as the recovery server keeps it in this host's shared memory ([recovery]
     /// conflate), instead of every line.
@@ -122,7 +124,8 @@ pub(crate) struct Arguments {
     /// Lines of the ring that the publisher writes by RDMA: a power of two.
     #[arg(long, value_name = "N", default_value_t = 1 << 16)]
     ring_lines: usize,
-    /// Over both RDMA lanes: how long what the datagrams lost may take to come by writes, ms.
+    /// Over both RDMA lanes: how long what the datagrams lost may take to come by writes, ms. With --recover at least as long
+    /// is waited for the recovery server, and never less than 500 ms.
     #[arg(long, value_name = "N", default_value_t = 250, requires = "rdma", value_parser = clap::value_parser!(u64).range(1..=60_000))]
     patience_ms: u64,
     /// Levels shown on each side of the chosen instrument's book.
@@ -172,7 +175,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     let builder = match (arguments.recover, arguments.control, &arguments.token) {
         (true, Some(control), Some(token)) => {
             let name = format!("subscriber watch, pid {}", std::process::id());
-            let options = RecoveryOptions { name, ..RecoveryOptions::new(control, token) };
+            let options = RecoveryOptions::new(control, token);
+            let patience_ns = arguments.rdma.map_or(0, |_| arguments.patience_ms * 1_000_000).max(options.patience_ns);
+            let options = RecoveryOptions { name, patience_ns, ..options };
             builder.recover(if arguments.tracked { options.tracked() } else { options })
         }
         _ => builder,

@@ -285,3 +285,41 @@ fn a_new_epoch_forgets_the_old_ones_lines_and_instruments() {
     assert_eq!(begin(&replies(&mut responder, Nanos(1))).answer, Answer::Refused { why: Refusal::WrongEpoch, number });
     assert_eq!(responder.source().lines_of(InstrumentId(1)), Err(NoSnapshot::NotReadable));
 }
+
+#[test]
+fn whoever_has_no_room_is_passed_over_and_keeps_its_turn() {
+    let lines = stream(&(1..20).map(|id| add(1, id, 100)).collect::<Vec<_>>());
+    let mut responder = fed(ResponderConfig::default(), &lines);
+    let two = Connection(2);
+    responder.admit(two, 78);
+    ask(&mut responder, 1, Ask::Lines { first: stamp(1), count: 9 });
+    let request = Request { connection: two, number: 1, key: 78, ask: Ask::Lines { first: stamp(1), count: 3 } };
+    responder.on_request(&request.to_line());
+    let all = |responder: &mut Responder, room: &dyn Fn(Connection) -> usize| {
+        let mut got = Vec::new();
+        while let Some(run) = responder.poll_reply_within(Nanos(1), room) {
+            got.push((run.connection, Connection::of(run.first).1, run.lines.len()));
+        }
+        got
+    };
+    assert_eq!(all(&mut responder, &|connection| if connection == ONE { 0 } else { 22 }), [(two, 1, 4)]);
+    assert!(responder.next_timeout().is_some(), "somebody waits");
+    assert_eq!(all(&mut responder, &|_| 0), []);
+    // Nothing of it was lost meanwhile, and it is asked for its room each time.
+    assert_eq!(all(&mut responder, &|connection| usize::from(connection == ONE) * 7), [(ONE, 1, 7), (ONE, 8, 3)]);
+    assert_eq!(responder.next_timeout(), None);
+}
+
+#[test]
+fn numbers_of_any_size_in_a_request_are_taken_for_what_they_are() {
+    let lines = stream(&[add(1, 1, 100)]);
+    let mut responder = fed(ResponderConfig::default(), &lines);
+    for number in 1..4 {
+        ask(&mut responder, number, Ask::Replies { first: u64::MAX >> 16, count: u64::MAX });
+        ask(&mut responder, number, Ask::Replies { first: 1, count: u64::MAX });
+        ask(&mut responder, 10 * number, Ask::Lines { first: stamp(1), count: u64::MAX });
+    }
+    let got = replies(&mut responder, Nanos(1));
+    assert!(got.len() >= 3 * (1 + lines.len()), "each was answered with what there is: {}", got.len());
+    assert!(responder.counts().not_held > 0);
+}

@@ -64,8 +64,8 @@ pub struct Written {
     span: Option<(u64, u64)>,
     /// Publishers, with how many records each.
     publishers: BTreeMap<u16, u64>,
-    /// Symbols, with the instruments they name.
-    symbols: BTreeMap<String, Vec<u32>>,
+    /// Symbols, with the instruments they name: number, times of the first and of the last record.
+    symbols: BTreeMap<String, Vec<(u32, u64, u64)>>,
 }
 
 /// Turns records into DBN.
@@ -131,6 +131,7 @@ impl<W: Write> Writer<W> {
         let ts_recv = if own_time { record.event_time().0 } else { ts_recv };
         let span = self.written.span.get_or_insert((ts_recv, ts_recv));
         *span = (span.0.min(ts_recv), span.1.max(ts_recv));
+        self.targets.note_time(record.instrument_id(), ts_recv);
         Place { ts_event, ts_recv, sequence: record.venue_seq.get() }
     }
 
@@ -290,8 +291,8 @@ impl<W: Write> Writer<W> {
         let instrument = record.instrument_id();
         let told = Definition::parse(record, payload);
         let target = Target::of(&told);
-        let place = self.place(record);
         let is_new = self.targets.set(instrument, target.clone());
+        let place = self.place(record);
         // Names alone go into the metadata; a definition has more to say.
         let named_alone = told.entries().all(|(key, _)| ["symbol", "venue", "stream"].contains(&key));
         if !named_alone {
@@ -429,13 +430,15 @@ impl Written {
         let dataset = publisher.and_then(|publisher| dbn::Publisher::try_from(publisher).ok());
         let dataset = dataset.map_or("UNKNOWN", |publisher| publisher.dataset().as_str());
         let (start, end) = self.span.unwrap_or((0, 0));
-        let days = [target::date(start), target::date(end.saturating_add(target::NS_PER_DAY))];
-        let mapping = |(symbol, ids): (&String, &Vec<u32>)| SymbolMapping {
+        let interval = |(id, first, last): &(u32, u64, u64)| dbn::MappingInterval {
+            start_date: target::date(*first),
+            // The day after the last.
+            end_date: target::date(last.saturating_add(target::NS_PER_DAY)),
+            symbol: id.to_string(),
+        };
+        let mapping = |(symbol, named): (&String, &Vec<(u32, u64, u64)>)| SymbolMapping {
             raw_symbol: symbol.clone(),
-            intervals: ids
-                .iter()
-                .map(|id| dbn::MappingInterval { start_date: days[0], end_date: days[1], symbol: id.to_string() })
-                .collect(),
+            intervals: named.iter().map(interval).collect(),
         };
         let metadata = Metadata::builder()
             .dataset(dataset)

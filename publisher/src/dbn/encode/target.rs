@@ -26,6 +26,8 @@ pub(super) struct Target {
     pub(super) symbol: String,
     pub(super) price_exponent: i32,
     pub(super) size_exponent: i32,
+    /// When its first record was received, and its last.
+    pub(super) span: Option<(u64, u64)>,
     /// Its records came out of DBN: what stands in their Continuations is laid out as we read it there.
     pub(super) is_dbn: bool,
 }
@@ -39,6 +41,7 @@ impl Target {
             symbol: definition.symbol().to_owned(),
             price_exponent: definition.price_exponent(),
             size_exponent: definition.get("size_exponent").and_then(|text| text.parse().ok()).unwrap_or(0),
+            span: None,
             is_dbn: definition.get("stream").is_some(),
         }
     }
@@ -51,6 +54,7 @@ impl Target {
             symbol: String::new(),
             price_exponent: -9,
             size_exponent: 0,
+            span: None,
             is_dbn: false,
         }
     }
@@ -88,7 +92,17 @@ impl Targets {
         if self.by_instrument.len() <= instrument.index() {
             self.by_instrument.resize(instrument.index() + 1, None);
         }
-        self.by_instrument[instrument.index()].replace(target).is_none()
+        let place = &mut self.by_instrument[instrument.index()];
+        let span = place.as_ref().and_then(|before| before.span);
+        place.replace(Target { span, ..target }).is_none()
+    }
+
+    /// A record of an instrument was received at `time`.
+    pub(super) fn note_time(&mut self, instrument: InstrumentId, time: u64) {
+        if let Some(Some(target)) = self.by_instrument.get_mut(instrument.index()) {
+            let span = target.span.get_or_insert((time, time));
+            *span = (span.0.min(time), span.1.max(time));
+        }
     }
 
     pub(super) fn all(&self) -> Vec<InstrumentId> {
@@ -108,16 +122,19 @@ impl Targets {
         self.open.get(instrument.index()).copied().unwrap_or(false)
     }
 
-    /// Each symbol with the numbers that it names; what the metadata cannot hold is not among them.
-    pub(super) fn symbols(&self) -> BTreeMap<String, Vec<u32>> {
-        let mut symbols: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+    /// Each symbol with the numbers that it names, and the times of their records; what the metadata cannot hold is not
+    /// among them.
+    pub(super) fn symbols(&self) -> BTreeMap<String, Vec<(u32, u64, u64)>> {
+        let mut symbols: BTreeMap<String, Vec<(u32, u64, u64)>> = BTreeMap::new();
         for target in self.by_instrument.iter().flatten() {
             if target.symbol.is_empty() || target.symbol.len() > SYMBOL_LEN || !target.symbol.is_ascii() {
                 continue;
             }
-            let ids = symbols.entry(target.symbol.clone()).or_default();
-            if !ids.contains(&target.id) {
-                ids.push(target.id);
+            let (first, last) = target.span.unwrap_or_default();
+            let named = symbols.entry(target.symbol.clone()).or_default();
+            match named.iter_mut().find(|(id, ..)| *id == target.id) {
+                Some((_, start, end)) => (*start, *end) = (first.min(*start), last.max(*end)),
+                None => named.push((target.id, first, last)),
             }
         }
         symbols
