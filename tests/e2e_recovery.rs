@@ -93,8 +93,9 @@ fn whoever_stands_still_while_an_answer_is_under_way_has_it_all_the_same() {
 
 #[test]
 fn what_history_does_not_hold_is_named_and_books_come_from_snapshots() {
-    // A history shorter than what is missed, in a ring that is shorter still.
-    let plan = Plan { ring_lines: 128, history_lines: 256, ..SMALL };
+    // A history shorter than what is missed, in a ring that is shorter still; but not so short that a busy machine keeps the
+    // server from reading it, for then there is nobody whose books are whole.
+    let plan = Plan { ring_lines: 512, history_lines: 1024, ..SMALL };
     let setting = setting("beyond", &plan);
     let (_running, address) = setting.publish();
     let builder = setting.builder(address).recover(RecoveryOptions::new(address, TOKEN));

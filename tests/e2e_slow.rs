@@ -62,6 +62,15 @@ fn day_beside_slow_ones<R: LaneRx>(
     }
     assert_eq!(witness.lines, 0, "they are there before the first line");
     poll_until(&mut neighbour, &mut witness, "lines", PATIENCE, |w, _| w.lines > 1_000);
+    // Each of the three has read something, and said so.
+    let said = |setting: &Setting| {
+        setting.counter("tracked subscribers") + setting.counter("tracked subscribers let go, nearly lapped")
+    };
+    while said(setting) < 3 {
+        let more = witness.lines + 1;
+        poll_until(&mut neighbour, &mut witness, "a line", PATIENCE, |w, s| s.has_ended() || w.lines > more);
+        assert!(Instant::now() < until, "three are tracked");
+    }
     stopped.signal("STOP");
     let (began, lines) = (Instant::now(), witness.lines);
     let mut stutters = 0;

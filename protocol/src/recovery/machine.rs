@@ -43,8 +43,8 @@ pub struct RecoveryConfig {
 }
 
 impl Default for RecoveryConfig {
-    /// 8,192 lines, and 131,072 of one snapshot; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once; 300 us hedge; 8 lines; 1 ms,
-    /// 24 rounds.
+    /// 8,192 lines, and 131,072 of one snapshot; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once;
+    /// 300 us hedge; 8 lines; 1 ms, 24 rounds.
     fn default() -> RecoveryConfig {
         RecoveryConfig {
             reply_lines: 8192,

@@ -41,8 +41,8 @@ pub struct ResponderConfig {
 }
 
 impl Default for ResponderConfig {
-    /// 2^20 lines of history (64 MiB), 8,192 reply lines (512 KiB a connection) and at most 2^18 (16 MiB), 16 requests waiting, a million lines a
-    /// second, 8,192 at once.
+    /// 2^20 lines of history (64 MiB), 8,192 reply lines (512 KiB a connection) and at most 2^18 (16 MiB), 16 requests
+    /// waiting, a million lines a second, 8,192 at once.
     fn default() -> ResponderConfig {
         ResponderConfig {
             history_lines: 1 << 20,
