@@ -244,7 +244,7 @@ impl Desk {
             #[cfg(feature = "rdma")]
             Some(options) => {
                 // All that may be asked for at one time: half of `reply_lines` in lines of the stream, and one snapshot.
-                let RecoveryConfig { reply_lines, snapshot_lines, .. } = self.options.requests;
+                let protocol::recovery::RecoveryConfig { reply_lines, snapshot_lines, .. } = self.options.requests;
                 let lines = (reply_lines / 2 + reply_lines.max(snapshot_lines)).next_power_of_two();
                 let (over, began) = (&self.shared.over, self.began);
                 let (admitted, keeper) = super::ring::open(options, lines, ids, lane, &mut control, over, began)?;
