@@ -64,6 +64,9 @@ pub enum Feed {
     File {
         /// Any file that holds a feed.
         path: PathBuf,
+        /// Files that follow it.
+        #[serde(default)]
+        more: Vec<PathBuf>,
         /// What it is, by the name of its kind; left out: by its content.
         #[serde(default)]
         kind: Option<String>,
