@@ -547,3 +547,35 @@ fn files_of_several_kinds_are_not_one_feed() {
     let error = open_feeds(&paths, &FeedOptions::default()).err().expect("refused").to_string();
     assert!(error.contains("this is itch, and the first file is dbn"), "{error}");
 }
+
+#[test]
+fn a_claimed_gigabyte_is_not_allocated() {
+    // What is claimed and not there is never made room for: the window stays as it was made.
+    let mut claims = mbo_file(3, &[]);
+    claims.truncate(100);
+    claims[4..8].copy_from_slice(&(1u32 << 30).to_le_bytes());
+    assert!(file(&claims, false).is_err());
+    let pcap_record =
+        [&0xA1B2_C3D4u32.to_le_bytes()[..], &[2, 0, 4, 0], &[0; 8], &[0, 0, 4, 0], &[1, 0, 0, 0]].concat();
+    let pcap = [&pcap_record[..], &[0; 8], &(1u32 << 30).to_le_bytes(), &(1u32 << 30).to_le_bytes(), &[0; 60]].concat();
+    let block =
+        [&[0x0A, 0x0D, 0x0D, 0x0A][..], &(1u32 << 30).to_le_bytes(), &0x1A2B_3C4Du32.to_le_bytes(), &[0; 88]].concat();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in [("dbn", &claims), ("pcap", &pcap), ("pcapng", &block)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("writes");
+        let before = peak_kib();
+        for _ in 0..8 {
+            assert!(open_feed(&path, &FeedOptions::default()).is_err(), "{name}");
+        }
+        let grown = peak_kib().saturating_sub(before);
+        assert!(grown < 256 << 10, "{name}: {grown} KiB more of address space at its peak");
+    }
+}
+
+/// The most that the address space of this process has ever been, KiB.
+fn peak_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find(|line| line.starts_with("VmPeak:")).expect("a field");
+    line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+}
