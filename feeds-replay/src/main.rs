@@ -1,8 +1,10 @@
 //! The `feeds-replay` command.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use cli::{eprintln, println};
 use feeds_replay::book::command::BookArguments;
+use feeds_replay::check::command::{self as check_command, CheckArguments};
 use feeds_replay::feed_arguments::FeedArguments;
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
@@ -48,6 +52,8 @@ Examples:
       a day to try things on, for whoever has no capture
   feeds-replay book 12302019.NASDAQ_ITCH50.gz --symbol AAPL --at 09:30:00
       a book as it was at a moment
+  feeds-replay check publisher.log subscriber.log
+      whether what was published came, in order, exactly once or named
   feeds-replay record morning.pcapng.gz -o morning.dbn.zst
       the normalised stream as DBN
   feeds-replay ping --transport shm
@@ -73,6 +79,8 @@ enum Command {
     Generate(GenerateArguments),
     /// Show a book as it was at a moment, or where two captures' books part.
     Book(BookArguments),
+    /// Check the logs of a channel's participants: in order, exactly once or named, and the same for all.
+    Check(CheckArguments),
     /// Write the normalised stream of a capture, or of a running publisher, as DBN.
     Record(RecordArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
@@ -199,6 +207,10 @@ struct Common {
     /// Lines in the publisher's ring, a power of two.
     #[arg(long, default_value_t = 1 << 18)]
     ring_lines: usize,
+    /// Have both processes write down what they publish and are given, for 'feeds-replay check', into this folder. That costs
+    /// some of what is measured.
+    #[arg(long, value_name = "FOLDER")]
+    log: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -244,6 +256,7 @@ fn main() -> ExitCode {
             stop_flag().and_then(|stop| feeds_replay::generate::command::run(&generate, &stop).map(|()| true))
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
+        Command::Check(arguments) => check_command::run(&arguments),
         Command::Record(record) => stop_flag().and_then(|stop| feeds_replay::record::command::run(&record, &stop)),
         Command::Ping(arguments) => run_ping(&arguments),
         Command::Manual(manual) => {
@@ -350,6 +363,9 @@ fn run_all(
     if !common.ring_lines.is_power_of_two() || common.ring_lines < 2 {
         return Err(format!("--ring-lines {}: give a power of two, such as 262144", common.ring_lines).into());
     }
+    if let Some(folder) = &common.log {
+        std::fs::create_dir_all(folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
+    }
     let stop = stop_flag()?;
     let clock = Clock::calibrate();
     let cores = publisher::pin::usable_cores();
@@ -376,6 +392,7 @@ fn run_all(
             port: 20_000 + (pid % 40_000) as u16,
             rdma: rdma.clone(),
             control: None,
+            log: common.log.clone(),
             clock: clock.to_parts().to_string(),
             cores,
             books,
@@ -422,6 +439,11 @@ impl Watcher for Shown {
         let share = self.total.map_or(String::new(), |total| format!(" of {total}"));
         let text =
             format!("{}: {messages} messages{share} after {:.1} s", spec.transport.name(), elapsed.as_secs_f64());
-        if self.live { eprint!("\r{text:<70}") } else { eprintln!("{text}") }
+        if self.live {
+            // Whoever does not look any more does not stop the run.
+            let _ = write!(std::io::stderr(), "\r{text:<70}");
+        } else {
+            eprintln!("{text}");
+        }
     }
 }

@@ -109,6 +109,9 @@ pub struct Spec {
     /// The publisher's control channel, told to the subscriber.
     #[serde(default)]
     pub control: Option<ControlAt>,
+    /// The folder for the logs of both, if they are to write them.
+    #[serde(default)]
+    pub log: Option<PathBuf>,
     /// The mapping from counter ticks to time that all processes of the run share, as text.
     pub clock: String,
     /// The publisher's core and the subscriber's, where there is one for each.

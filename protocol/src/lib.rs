@@ -24,6 +24,8 @@
 //! - [`sequencer`], [`channel`]: the sending half. [`arbiter`], [`early`]: the receiving half.
 //! - [`book`]: order books, their states and digests. [`definition`], [`price`]: text.
 //! - [`recovery`]: what is asked of a recovery server, what it answers, and what becomes of it.
+//! - [`log`]: what a participant was given, written down, and checked.
+//! - [`conflation`]: the latest of each instrument in place of every change.
 //! - [`control`]: what a subscriber asks before the first line.
 //! - [`time`]: times as values.
 
@@ -32,11 +34,13 @@
 pub mod arbiter;
 pub mod book;
 pub mod channel;
+pub mod conflation;
 pub mod control;
 pub mod definition;
 pub mod early;
 pub mod hash;
 pub mod line;
+pub mod log;
 pub mod packet;
 pub mod price;
 pub mod record;

@@ -23,6 +23,8 @@
 //! Left out: back-pressure. The loop waits for no subscriber and knows of none.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 pub mod admission;
 pub mod capture;

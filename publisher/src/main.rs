@@ -1,6 +1,8 @@
 //! The `publisher` command.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,8 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use cli::{eprintln, println};
 use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
 use protocol::line::Epoch;
+use protocol::log::{Recorder, Role};
 use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
 use publisher::admission::{Admission, Rings};
@@ -28,6 +32,8 @@ use publisher::recovery::{self, RecoveryServer};
 use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
+use transport::log::{LogKeeper, LogSink, LogTx};
+use transport::reply::{ReplyRings, ReplyTx};
 use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
@@ -79,6 +85,7 @@ enum Command {
 Examples:
   publisher run itch.toml
   publisher run itch.toml --json | jq .sender_lag_ns      what became of it, for a program
+  publisher run itch.toml --log itch.log                  and write down what was published, to be checked afterwards
   publisher run itch.toml --epoch 7                       in an epoch of your choice; subscribers drop older ones")]
     Run {
         /// The TOML file.
@@ -86,6 +93,12 @@ Examples:
         /// Publish in this epoch, instead of raising the one kept in the state directory.
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
         epoch: Option<u16>,
+        /// Write down what is published, for 'feeds-replay check'. A log that is there is continued.
+        #[arg(long, value_name = "FILE")]
+        log: Option<PathBuf>,
+        /// Write down what the recovery server reads, likewise.
+        #[arg(long, value_name = "FILE")]
+        recovery_log: Option<PathBuf>,
         /// Print the result as JSON.
         #[arg(long)]
         json: bool,
@@ -144,7 +157,10 @@ Examples:
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Run { config, epoch, json } => run(&config, epoch.map(Epoch), json),
+        Command::Run { config, epoch, log, recovery_log, json } => {
+            let logs = LogFiles { publisher: log, recovery: recovery_log };
+            run(&config, epoch.map(Epoch), &logs, json)
+        }
         Command::CheckConfig { config, json } => check_config(&config, json),
         Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
         Command::Devices { json } => publisher::devices::command(json).map_err(Failure::from),
@@ -170,7 +186,13 @@ const RECOVERY_NAP: Duration = Duration::from_micros(100);
 type Failure = Box<dyn std::error::Error>;
 type FeedPipeline = Pipeline<OpenFeed, AnyVenue>;
 
-fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> {
+/// Where what happens is written down.
+struct LogFiles {
+    publisher: Option<PathBuf>,
+    recovery: Option<PathBuf>,
+}
+
+fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -236,14 +258,26 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     };
     let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };
     let udp = config.udp.as_ref().map(|udp| UdpTx::open(&udp.options(), &ring)).transpose()?;
+    if logs.recovery.is_some() && config.recovery.is_none() {
+        return Err("--recovery-log is for a publisher with [recovery]".into());
+    }
+    let open = |path: &PathBuf, role| transport::log::open(path, role, &config.channel.name, config.channel.lane);
+    let (log, keeper) = logs.publisher.as_ref().map(|path| open(path, Role::Publisher)).transpose()?.unzip();
+    let recovery_log = logs.recovery.as_ref().map(|path| open(path, Role::Recovery)).transpose()?;
+    let log = log.map(|recorder| LogTx::new(recorder, &ring));
+    let logs = OpenLogs { keeper, recovery: recovery_log };
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
-        let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, (lanes, udp), door, loop_config, clock, &stop, as_json);
+        let recovering = config.recovery.map_or(0, |recovery| recovery.subscribers);
+        let options = rdma.options(config.run.heartbeat_ms);
+        let (lanes, replies, door) = publisher::rdma::open(&options, &ring, recovering)?;
+        let (lanes, rings) = (((lanes, udp), log), (door, replies));
+        return finish(&config, pipeline, ring, lanes, rings, logs, loop_config, clock, &stop, as_json);
     }
+    let rings = ((), ());
     match udp {
-        None => finish(&config, pipeline, ring, (), (), loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, lane, (), loop_config, clock, &stop, as_json),
+        None => finish(&config, pipeline, ring, ((), log), rings, logs, loop_config, clock, &stop, as_json),
+        Some(lane) => finish(&config, pipeline, ring, (lane, log), rings, logs, loop_config, clock, &stop, as_json),
     }
 }
 
@@ -254,14 +288,21 @@ fn say_messages(rings: &mut impl Rings) {
     }
 }
 
+/// Logs that are being written; the publisher's own is a lane.
+struct OpenLogs {
+    keeper: Option<LogKeeper>,
+    recovery: Option<(Recorder<LogSink>, LogKeeper)>,
+}
+
 /// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
 #[allow(clippy::too_many_arguments)]
-fn finish<L: LaneTx + Send, R: Rings + Send>(
+fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
     config: &Config,
     pipeline: FeedPipeline,
     ring: RingWriter,
     lanes: L,
-    mut rings: R,
+    (mut rings, replies): (R, W),
+    mut logs: OpenLogs,
     loop_config: PublisherConfig,
     clock: Clock,
     stop: &AtomicBool,
@@ -269,9 +310,14 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
 ) -> Result<(), Failure> {
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
+    let mut keepers: Vec<LogKeeper> = logs.keeper.take().into_iter().collect();
     let (recovery, door) = match &config.recovery {
         Some(section) => {
-            let (server, door) = recovery::open(section, &ring, config.channel_config())?;
+            let (mut server, door) = recovery::open(section, &ring, config.channel_config(), replies)?;
+            if let Some((recorder, keeper)) = logs.recovery.take() {
+                server = server.logged(recorder);
+                keepers.push(keeper);
+            }
             eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
             (Some((server, section.core)), Some(door))
         }
@@ -288,7 +334,8 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
-            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?;
+            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?
+                .with_counters(ring.counters());
             if let Some(door) = door {
                 admission = admission.with_recovery(door);
             }
@@ -326,8 +373,13 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         });
         let recovering = recovery.map(|(server, core)| scope.spawn(move || turn_recovery(server, core, clock, over)));
         let mut shown = Instant::now();
+        let mut is_logging = true;
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(50));
+            if is_logging && keepers.iter().any(LogKeeper::is_over) {
+                is_logging = false;
+                eprintln!("publisher: a log is not written any more; why is said at the end");
+            }
             if shown.elapsed() >= Duration::from_secs(2) && ring_path.is_some() {
                 shown = Instant::now();
                 let directory = ring_path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new("."));
@@ -412,11 +464,21 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     if let Some(warning) = publisher.pipeline().source().warning() {
         eprintln!("publisher: taken for the end, as asked: {warning}");
     }
+    // Its log is closed with it.
+    drop(publisher);
+    for keeper in keepers {
+        keeper.finish()?;
+    }
     outcome.map(|_| ()).map_err(Into::into)
 }
 
 /// Turns the recovery server until it is all over. On a core of its own it never sleeps.
-fn turn_recovery(mut server: RecoveryServer, core: Option<usize>, clock: Clock, over: &AtomicBool) {
+fn turn_recovery<W: ReplyRings>(
+    mut server: RecoveryServer<ReplyTx, W>,
+    core: Option<usize>,
+    clock: Clock,
+    over: &AtomicBool,
+) {
     if let Some(core) = core
         && let Err(error) = publisher::pin::pin(core)
     {

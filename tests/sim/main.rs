@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod history;
 mod network;
 mod oracle;
 mod subscriber;
@@ -106,6 +107,9 @@ fn every_seed_ends_with_the_right_books_and_nothing_was_silent() {
         sum(&outcomes, |o| o.compared),
         outcomes.iter().map(|o| o.healed_ns).max().expect("a run") / 1_000_000,
     );
+    let logged = sum(&outcomes, |o| o.logged_lines);
+    println!("  │ logs: {logged} lines and {} digests held against another's", sum(&outcomes, |o| o.logged_digests));
+    assert!(logged > 0);
     print_table(&table);
     assert!(few >= 50, "a seed in which only {few} lines were hit");
     if one.is_none() && seeds >= 2000 {

@@ -8,12 +8,14 @@ use bookcast_tests::naive::NaiveState;
 use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::book::{BookState, BookView, BooksConfig, EventEnd, Start, StateChange};
 use protocol::line::{Epoch, SequenceNumber, Stamp};
+use protocol::log::{Logged, Recorder};
 use protocol::record::InstrumentId;
 use protocol::recovery::{CatchUpConfig, Recovery, RecoveryConfig, Session};
 use protocol::run::{Carrier, LanePath, Position, Run, RunSink};
 use protocol::time::Nanos;
 use subscriber::{Context, Engine, EngineConfig, Gap, Handler, Selection, Update};
 
+use crate::history::Notes;
 use crate::network::Packet;
 use crate::oracle::Oracle;
 
@@ -122,6 +124,7 @@ pub(crate) struct Subscriber {
     pub(crate) engine: Engine,
     pub(crate) recovery: Recovery,
     pub(crate) check: Check,
+    log: Recorder<Notes>,
     /// What has come and was not taken in; true for replies.
     pub(crate) inbox: VecDeque<(bool, Packet)>,
     pub(crate) paused_until: u64,
@@ -139,6 +142,7 @@ impl Subscriber {
         session: Session,
         seed: u64,
         name: String,
+        log: Recorder<Notes>,
     ) -> Subscriber {
         let arbiter = ArbiterConfig {
             paths: lanes,
@@ -165,6 +169,7 @@ impl Subscriber {
                 gaps: 0,
                 compared: 0,
             },
+            log,
             inbox: VecDeque::new(),
             paused_until: 0,
             refused: 0,
@@ -190,6 +195,7 @@ impl Subscriber {
                 continue;
             };
             let mut turn = self.engine.turn(now, &mut self.check);
+            let mut turn = Logged::new(&mut turn, &mut self.log);
             let time = Some(packet.header.time());
             let path = LanePath::new(packet.header.lane, Carrier::Udp);
             if is_reply {
@@ -204,6 +210,7 @@ impl Subscriber {
             }
         }
         let mut turn = self.engine.turn(now, &mut self.check);
+        let mut turn = Logged::new(&mut turn, &mut self.log);
         self.arbiter.on_timeout(now, &mut turn);
         self.recovery.turn(now, &mut self.arbiter, &mut turn);
         // Books of which nothing has come must be right as well, above all after a loss.

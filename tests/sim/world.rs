@@ -11,6 +11,7 @@ use protocol::arbiter::{Delivery, Gap};
 use protocol::book::Start;
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::log::{Logged, Recorder, Role};
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
 use protocol::recovery::{Connection, RecoveryState, Responder, ResponderConfig, Session};
 use protocol::run::{Carrier, LanePath, LossCause};
@@ -18,6 +19,7 @@ use protocol::time::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
+use crate::history::{self, Logs, Notes};
 use crate::network::{Fault, Link, Packet, Weather};
 use crate::oracle::Oracle;
 use crate::subscriber::{BOOKS, REPLY_LINES, Subscriber};
@@ -93,6 +95,9 @@ pub(crate) struct Outcome {
     pub(crate) missed: u64,
     /// From the end of the faults until everybody had the right books, ns.
     pub(crate) healed_ns: u64,
+    /// Lines and book digests of one participant's log that were held against another's.
+    pub(crate) logged_lines: u64,
+    pub(crate) logged_digests: u64,
 }
 
 enum What {
@@ -148,6 +153,7 @@ struct Publisher {
     channel: ChannelWriter,
     records: RandomRecords,
     last_sent: u64,
+    log: Recorder<Notes>,
 }
 
 struct Server {
@@ -156,6 +162,7 @@ struct Server {
     next: Stamp,
     joined: bool,
     paused_until: u64,
+    log: Recorder<Notes>,
 }
 
 struct Node {
@@ -183,6 +190,7 @@ pub(crate) struct World {
     order: u64,
     queue: BinaryHeap<Reverse<Event>>,
     oracle: Rc<RefCell<Oracle>>,
+    logs: Logs,
     epoch: u16,
     publisher: Option<Publisher>,
     publisher_paused_until: u64,
@@ -218,6 +226,7 @@ impl World {
             order: 0,
             queue: BinaryHeap::new(),
             oracle: Rc::new(RefCell::new(Oracle::new())),
+            logs: Logs::default(),
             epoch: 0,
             publisher: None,
             publisher_paused_until: 0,
@@ -333,10 +342,13 @@ impl World {
     fn start(&mut self) {
         self.epoch += 1;
         let config = ChannelConfig { books: BOOKS, start: Start::Strict, digest_every: 37 };
+        let mut log = self.logs.begin(Role::Publisher, format!("publisher {}", self.epoch));
+        log.on_joined(Stamp::new(Epoch(self.epoch), SequenceNumber::FIRST));
         self.publisher = Some(Publisher {
             channel: ChannelWriter::new(Epoch(self.epoch), config),
             records: RandomRecords::new(self.random.random()),
             last_sent: 0,
+            log,
         });
         let responder = Responder::new(ResponderConfig {
             history_lines: self.plan.history_lines,
@@ -345,7 +357,8 @@ impl World {
             ..ResponderConfig::default()
         });
         let next = Stamp::new(Epoch(self.epoch), SequenceNumber::FIRST);
-        self.server = Some(Server { responder, next, joined: false, paused_until: 0 });
+        let log = self.logs.begin(Role::Recovery, format!("server {}", self.epoch));
+        self.server = Some(Server { responder, next, joined: false, paused_until: 0, log });
         self.after(0, What::Publish);
         for subscriber in 0..self.nodes.len() {
             let wait = self.random.random_range(MS..5 * MS);
@@ -382,6 +395,7 @@ impl World {
         self.outcome.published += lines.len() as u64;
         let next = publisher.channel.next();
         let mut first = Stamp(next.0 - lines.len() as u64);
+        history::publish(&mut publisher.log, first, &lines);
         for chunk in lines.chunks(PACKET_LINES) {
             first = first.plus(chunk.len() as u64);
             self.multicast(first, chunk);
@@ -445,14 +459,15 @@ impl World {
             return self.at(at, What::Server);
         }
         let head = self.publisher.as_ref().map_or(server.next, |publisher| publisher.channel.next());
+        let mut reader = Logged::new(&mut server.responder, &mut server.log);
         if !server.joined {
             server.joined = true;
-            server.responder.on_joined(server.next);
+            reader.on_joined(server.next);
         }
         let behind = head.0.saturating_sub(server.next.0);
         if behind > RING_LINES {
             let count = behind - RING_LINES / 2;
-            server.responder.on_gap(Gap { first: server.next, count, cause: LossCause::Lapped });
+            reader.on_gap(Gap { first: server.next, count, cause: LossCause::Lapped });
             server.next = server.next.plus(count);
         }
         let path = LanePath::new(Lane::new(0), Carrier::SharedMemory);
@@ -460,7 +475,7 @@ impl World {
             let oracle = self.oracle.borrow();
             let lines = oracle.lines_from(server.next, usize::MAX >> 1);
             if !lines.is_empty() {
-                server.responder.on_lines(server.next, lines, path, None);
+                reader.on_lines(server.next, lines, path, None);
                 server.next = server.next.plus(lines.len() as u64);
             }
         }
@@ -499,7 +514,8 @@ impl World {
         node.joins += 1;
         let name = format!("seed {}, subscriber {subscriber}, start {}", self.plan.seed, node.joins);
         let seed = self.random.random();
-        node.subscriber = Some(Subscriber::new(Rc::clone(&self.oracle), self.plan.lanes, session, seed, name));
+        let log = self.logs.begin(Role::Subscriber, format!("subscriber {subscriber}, start {}", node.joins));
+        node.subscriber = Some(Subscriber::new(Rc::clone(&self.oracle), self.plan.lanes, session, seed, name, log));
     }
 
     fn reconnect(&mut self, subscriber: usize) {
@@ -686,6 +702,10 @@ impl World {
         ] {
             *place = sums.get(name).copied().unwrap_or(0);
         }
+        // Dropped, they close their logs.
+        (self.publisher, self.server) = (None, None);
+        self.nodes.clear();
+        (self.outcome.logged_lines, self.outcome.logged_digests) = self.logs.check(self.plan.seed);
         self.outcome
     }
 }

@@ -10,5 +10,6 @@ pub mod dbn;
 pub mod naive;
 pub mod programs;
 pub mod random;
+pub mod stage;
 pub mod stream;
 pub mod wire;

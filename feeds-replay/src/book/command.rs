@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use cli::{eprintln, print, println};
 use publisher::filter::Filtered;
 use publisher::open::{OpenFeed, open_feed};
 use publisher::venue::{AnyVenue, VenueOptions};

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cli::eprintln;
 use publisher::open::OpenError;
 
 use super::{InspectOptions, inspect};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use protocol::book::{BookState, BooksConfig, Start as BookStart};
 use protocol::channel::ChannelConfig;
 use protocol::line::Epoch;
+use protocol::log::{Recorder, Role};
 use protocol::record::{ChannelId, Lane};
 use publisher::date::{SessionDate, session_date};
 use publisher::drive::{Ending, drive};
@@ -25,6 +26,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use subscriber::{Builder, Subscriber};
 use transport::clock::{Clock, IdleStrategy};
+use transport::log::{LogKeeper, LogSink, LogTx};
 use transport::shm::RingOptions;
 use transport::udp::{Interface, UdpOptions, UdpRx, UdpTx};
 use transport::{LaneRx, LaneTx, RingWriter};
@@ -139,6 +141,13 @@ fn udp_options(spec: &Spec) -> UdpOptions {
     options
 }
 
+/// The log of one process of a run, if it is to have one. The role and the transport are in its name.
+fn open_log(spec: &Spec, role: Role) -> Result<Option<(Recorder<LogSink>, LogKeeper)>, Failure> {
+    let Some(folder) = &spec.log else { return Ok(None) };
+    let path = folder.join(format!("{}-{}.log", spec.transport.name(), role.name()));
+    Ok(Some(transport::log::open(&path, role, &spec.channel, 0)?))
+}
+
 fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
     match &spec.feed {
         Feed::Generated { seed, symbols, messages, span_ns } => {
@@ -234,7 +243,9 @@ fn publish_over<S: FeedSource, V: Venue, L: LaneTx>(
     let Start { schedule } = hear()?;
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
-    let mut publisher = Publisher::new(pipeline, ring, lanes, config);
+    let (log, keeper) = open_log(spec, Role::Publisher)?.unzip();
+    let log = log.map(|recorder| LogTx::new(recorder, &ring));
+    let mut publisher = Publisher::new(pipeline, ring, (lanes, log), config);
     let off_core = off_core_ns();
     let outcome = drive(&mut publisher, clock, idle(spec), stop, LINGER_NS);
     let off_core = off_core_since(off_core);
@@ -248,7 +259,7 @@ fn publish_over<S: FeedSource, V: Venue, L: LaneTx>(
         notes.push("the publisher's books outgrew their configured size and allocated during the run".into());
     }
     let took_ns = stats.first.map_or(0, |first| stats.last.0 - first.0);
-    Ok(PublisherReport {
+    let report = PublisherReport {
         messages: stats.messages,
         published: stats.lines,
         digests: publisher.pipeline().channel().digests_sent(),
@@ -266,7 +277,11 @@ fn publish_over<S: FeedSource, V: Venue, L: LaneTx>(
         error: outcome.as_ref().err().map(ToString::to_string),
         stopped: matches!(outcome, Ok(Ending::Stopped)),
         notes,
-    })
+    };
+    // Its log is closed with it.
+    drop(publisher);
+    keeper.map_or(Ok(()), LogKeeper::finish)?;
+    Ok(report)
 }
 
 fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
@@ -312,6 +327,10 @@ fn subscribe_over<R: LaneRx>(
     losses: impl Fn(&R) -> (u64, u64, Vec<String>),
 ) -> Result<SubscriberReport, Failure> {
     pin(spec.cores.map(|cores| cores.1), &mut notes);
+    let (recorder, keeper) = open_log(spec, Role::Subscriber)?.unzip();
+    if let Some(recorder) = recorder {
+        subscriber = subscriber.logged(recorder);
+    }
     let stop = stop_flag()?;
     // One turn now, so that a ring that is there is attached to before the first line is written.
     subscriber.poll(&mut ());
@@ -352,7 +371,7 @@ fn subscribe_over<R: LaneRx>(
     if engine.books_grown() > 0 {
         notes.push("the subscriber's books outgrew their configured size and allocated during the run".into());
     }
-    Ok(SubscriberReport {
+    let report = SubscriberReport {
         delivered: counts.delivered,
         lost: counts.lost,
         gaps: counts.gaps,
@@ -376,7 +395,10 @@ fn subscribe_over<R: LaneRx>(
         refused_packets,
         ended: subscriber.has_ended(),
         notes,
-    })
+    };
+    drop(subscriber);
+    keeper.map_or(Ok(()), LogKeeper::finish)?;
+    Ok(report)
 }
 
 #[cfg(not(feature = "rdma"))]
