@@ -48,6 +48,8 @@ impl Transport {
 /// Where the messages come from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+// There is one per run.
+#[allow(clippy::large_enum_variant)]
 pub enum Feed {
     /// A generated ITCH day.
     Generated {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
+use cli::{eprintln, print, println};
 use publisher::dbn::encode::Written;
 use publisher::open::open_feeds;
 use publisher::venue::VenueOptions;
