@@ -6,9 +6,11 @@
 use std::io::Cursor;
 use std::path::Path;
 
+use bookcast_tests::capture;
 use bookcast_tests::compare::assert_same_book;
 use bookcast_tests::data::data_file;
 use bookcast_tests::dbn::{Mbo, NO_PRICE, NO_TIME, START_NS, flags, mbo_file, mbp, metadata, schema, status};
+use bookcast_tests::programs::{printed, program};
 use bookcast_tests::stream::{BOOKS, Oracle};
 use protocol::book::{BookState, Inconsistency, Start};
 use protocol::channel::ChannelConfig;
@@ -19,9 +21,9 @@ use publisher::Pipeline;
 use publisher::capture::window::Window;
 use publisher::date::SessionDate;
 use publisher::dbn::{DbnFile, Normaliser};
-use publisher::feed::{FeedError, FeedSource};
+use publisher::feed::{FeedError, FeedSource, Missing, Notice};
 use publisher::input::Packing;
-use publisher::open::{FeedOptions, open_feed};
+use publisher::open::{FeedOptions, open_feed, open_feeds};
 use publisher::pipeline::PipelineError;
 use publisher::venue::{Venue, VenueOptions};
 use rand::{Rng, SeedableRng};
@@ -487,4 +489,87 @@ fn the_futures_are_crossed_before_their_first_trade_only() {
         }
     }
     assert!(traded && crossed > 800, "crossed at {crossed} event ends");
+}
+
+/// What each message of several files in a row is, by its number and what it says.
+fn in_a_row(files: &[Vec<u8>]) -> (Vec<(u64, Vec<u8>)>, Vec<Notice>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths: Vec<std::path::PathBuf> = files
+        .iter()
+        .enumerate()
+        .map(|(at, bytes)| {
+            let path = folder.path().join(format!("20230822-{at}"));
+            std::fs::write(&path, bytes).expect("writes");
+            path
+        })
+        .collect();
+    let mut feed = open_feeds(&paths, &FeedOptions::default()).unwrap_or_else(|error| panic!("{error}"));
+    let (mut messages, mut notices) = (Vec::new(), Vec::new());
+    loop {
+        let message = feed.next().unwrap_or_else(|error| panic!("{error}"));
+        let message = message.map(|message| (message.ordinal, message.bytes.to_vec()));
+        while let Some(notice) = feed.poll_notice() {
+            notices.push(notice);
+        }
+        match message {
+            Some(message) => messages.push(message),
+            None => return (messages, notices),
+        }
+    }
+}
+
+#[test]
+fn several_files_in_a_row_are_one_feed() {
+    let records: Vec<Mbo> = (1..=6).map(|order| Mbo { order, ..Mbo::default() }).collect();
+    let dbn = [mbo_file(1, &records[..2]), mbo_file(3, &records[2..3]), mbo_file(2, &records[3..])];
+    let (messages, _) = in_a_row(&dbn);
+    let expected: Vec<(u64, Vec<u8>)> = records.iter().zip(1..).map(|(record, at)| (at, record.bytes())).collect();
+    assert_eq!(messages, expected);
+    let itch: Vec<Vec<u8>> = (1..=5).map(|n| capture::add(1, capture::OPEN_OF_DAY_NS, n, b'B', 100, 1_000)).collect();
+    let (messages, _) = in_a_row(&[capture::binary_file(&itch[..2]), capture::binary_file(&itch[2..])]);
+    assert_eq!(messages, itch.iter().zip(1..).map(|(message, at)| (at, message.clone())).collect::<Vec<_>>());
+    // MoldUDP64 goes on where it was: 3 is there twice, and 4 nowhere.
+    let pcap = |sequence, messages: &[Vec<u8>]| {
+        let datagram = capture::mold(capture::SESSION, sequence, messages);
+        capture::pcap_nanos(&[(capture::OPEN_NS, capture::frame(capture::LINE_A, &datagram))])
+    };
+    let (messages, notices) = in_a_row(&[pcap(1, &itch[..3]), pcap(3, &itch[2..3]), pcap(5, &itch[4..])]);
+    assert_eq!(messages.iter().map(|(ordinal, _)| *ordinal).collect::<Vec<_>>(), [1, 2, 3, 5]);
+    assert!(matches!(notices[..], [Notice::Gap(Missing { first: 4, count: 1, .. })]), "{notices:?}");
+}
+
+#[test]
+fn files_of_several_kinds_are_not_one_feed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let paths = [folder.path().join("a"), folder.path().join("b")];
+    std::fs::write(&paths[0], mbo_file(3, &[Mbo::default()])).expect("writes");
+    let add = capture::add(1, capture::OPEN_OF_DAY_NS, 1, b'B', 100, 1_000);
+    std::fs::write(&paths[1], capture::binary_file(&[add])).expect("writes");
+    let error = open_feeds(&paths, &FeedOptions::default()).err().expect("refused").to_string();
+    assert!(error.contains("this is itch, and the first file is dbn"), "{error}");
+}
+
+#[test]
+fn a_claimed_gigabyte_is_not_allocated() {
+    let mut claims = mbo_file(3, &[]);
+    claims.truncate(100);
+    claims[4..8].copy_from_slice(&(1u32 << 30).to_le_bytes());
+    assert!(file(&claims, false).is_err());
+    let pcap_record =
+        [&0xA1B2_C3D4u32.to_le_bytes()[..], &[2, 0, 4, 0], &[0; 8], &[0, 0, 4, 0], &[1, 0, 0, 0]].concat();
+    let pcap = [&pcap_record[..], &[0; 8], &(1u32 << 30).to_le_bytes(), &(1u32 << 30).to_le_bytes(), &[0; 60]].concat();
+    let block =
+        [&[0x0A, 0x0D, 0x0D, 0x0A][..], &(1u32 << 30).to_le_bytes(), &0x1A2B_3C4Du32.to_le_bytes(), &[0; 88]].concat();
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, bytes) in [("dbn", &claims), ("pcap", &pcap), ("pcapng", &block)] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("writes");
+        // Where there are 500 MB of address space, a gigabyte cannot be had, and its want would end the program.
+        let command =
+            format!("ulimit -v 500000; exec '{}' inspect '{}'", program("feeds-replay").display(), path.display());
+        let output = std::process::Command::new("sh").args(["-c", &command]).output().expect("sh(1)");
+        let text = printed(&output);
+        assert_eq!(output.status.code(), Some(1), "{name}: {text}");
+        assert!(text.contains(&format!("{name}: ")) && !text.contains("memory"), "{name}: {text}");
+    }
 }

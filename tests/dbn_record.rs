@@ -49,8 +49,11 @@ fn records(path: &Path) -> Vec<Vec<u8>> {
     records
 }
 
+/// Orders in queue order: id, price, size.
+type Queue = Vec<(u64, i64, u64)>;
+
 /// The book of an instrument: digest of its levels, and each side's orders in queue order.
-fn book(books: &Books, instrument: u32) -> (u64, Vec<Vec<(u64, i64, u64)>>) {
+fn book(books: &Books, instrument: u32) -> (u64, Vec<Queue>) {
     let Some(view) = books.view(InstrumentId(instrument)) else { return (0, Vec::new()) };
     let of = |side| {
         let levels: Vec<i64> = view.levels(side).map(|level| level.price).collect();

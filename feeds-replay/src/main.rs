@@ -25,7 +25,7 @@ use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
-use publisher::open::open_feed;
+use publisher::open::open_feeds;
 use publisher::pace::Pace;
 use transport::clock::Clock;
 
@@ -132,8 +132,10 @@ Examples:
   feeds-replay replay day.itch --date none --speed max --json
       flat out: throughput and losses, and no claim of latency")]
 struct Replay {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd.
-    file: PathBuf,
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd. Several are replayed one
+    /// after the other.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
     #[command(flatten)]
     feed: FeedArguments,
     /// Which way the lines go.
@@ -304,7 +306,7 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     .checked()?;
     let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
-    let opened = open_feed(&replay.file, &replay.feed.options())?;
+    let opened = open_feeds(&replay.files, &replay.feed.options())?;
     let filter = replay.feed.only.filter(&opened.session_date(replay.feed.date.as_deref())?)?;
     if matches!(pace, Pace::Rate(_)) && !opened.counts_messages() {
         return Err(
@@ -314,10 +316,16 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
         );
     }
     drop(opened);
-    let bytes = std::fs::metadata(&replay.file)?.len();
+    let mut bytes = 0;
+    for file in &replay.files {
+        bytes += std::fs::metadata(file)?.len();
+    }
+    let mut files = replay.files;
+    let path = files.remove(0);
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {
-        path: replay.file,
+        path,
+        more: files,
         kind: replay.feed.feed.map(|kind| kind.name().to_owned()),
         session: replay.feed.session,
         date: replay.feed.date,

@@ -48,6 +48,8 @@ impl Transport {
 /// Where the messages come from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+// There is one per run.
+#[allow(clippy::large_enum_variant)]
 pub enum Feed {
     /// A generated ITCH day.
     Generated {
@@ -64,6 +66,9 @@ pub enum Feed {
     File {
         /// Any file that holds a feed.
         path: PathBuf,
+        /// Files that follow it.
+        #[serde(default)]
+        more: Vec<PathBuf>,
         /// What it is, by the name of its kind; left out: by its content.
         #[serde(default)]
         kind: Option<String>,

@@ -7,7 +7,7 @@
 //!
 //! - [`open`]: any file that holds a feed, by its content. [`feed`] is what comes out of it, [`input`] and [`capture`] are
 //!   how files and packet captures are read, and [`date`] is what feeds leave out.
-//! - [`detect`]: what a file holds, by its content.
+//! - [`series`]: several files in a row. [`detect`]: what a file holds, by its content.
 //! - [`itch`]: Nasdaq TotalView-ITCH 5.0. Each venue is one folder that implements [`venue::Venue`].
 //! - [`dbn`]: Databento Binary Encoding, of whatever venue.
 //! - [`filter`]: a part of a feed.
@@ -48,6 +48,7 @@ pub mod publisher;
 #[cfg(feature = "rdma")]
 pub mod rdma;
 pub mod recovery;
+pub mod series;
 pub mod turns;
 pub mod venue;
 

@@ -5,7 +5,7 @@
 //! container knows of.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use protocol::time::Nanos;
 
@@ -17,6 +17,7 @@ use crate::feed::{FeedError, FeedSource, Message, Notice};
 use crate::input::{Input, InputError, Packing};
 use crate::itch::mold::{MoldFeed, MoldOptions, MoldStats};
 use crate::itch::{self, BinaryFile, FramingOptions};
+use crate::series::Series;
 use crate::venue::{AnyVenue, VenueOptions};
 
 /// Bytes of a pipe that are waited for, to tell what it holds.
@@ -65,6 +66,8 @@ pub enum OpenFeed {
     Mold(MoldFeed<Input>, FeedFile),
     /// DBN.
     Dbn(DbnFile<Input>, FeedFile),
+    /// Several files in a row.
+    Series(Series, FeedFile),
 }
 
 /// The same call on whichever it is.
@@ -74,6 +77,7 @@ macro_rules! each {
             OpenFeed::BinaryFile($feed, _) => $call,
             OpenFeed::Mold($feed, _) => $call,
             OpenFeed::Dbn($feed, _) => $call,
+            OpenFeed::Series($feed, _) => $call,
         }
     };
 }
@@ -153,10 +157,35 @@ fn with_misfit(error: FeedError, misfit: Option<(SocketAddr, Trial)>) -> FeedErr
     }
 }
 
+/// Opens the feed in several files, one after the other; in one, as [`open_feed`].
+///
+/// # Errors
+/// [`OpenError`]: one of them cannot be read, or they are of several kinds.
+pub fn open_feeds(paths: &[PathBuf], options: &FeedOptions) -> Result<OpenFeed, OpenError> {
+    match paths {
+        [] => Err(OpenError::Asked("no file was named".into())),
+        [path] => open_feed(path, options),
+        [path, ..] => {
+            let series = Series::open(paths, options)?;
+            let current = series.current();
+            let file = FeedFile {
+                path: path.clone(),
+                packing: current.packing(),
+                // Those behind it are read when they are due.
+                preloaded: false,
+            };
+            Ok(OpenFeed::Series(series, file))
+        }
+    }
+}
+
 impl OpenFeed {
     fn file(&self) -> &FeedFile {
         match self {
-            OpenFeed::BinaryFile(_, file) | OpenFeed::Mold(_, file) | OpenFeed::Dbn(_, file) => file,
+            OpenFeed::BinaryFile(_, file)
+            | OpenFeed::Mold(_, file)
+            | OpenFeed::Dbn(_, file)
+            | OpenFeed::Series(_, file) => file,
         }
     }
 
@@ -168,7 +197,40 @@ impl OpenFeed {
                 AnyVenue::Itch(itch::Normaliser::new(options, date))
             }
             OpenFeed::Dbn(feed, _) => AnyVenue::Dbn(dbn::Normaliser::new(feed.metadata(), date)),
+            OpenFeed::Series(series, _) => match series.metadata() {
+                [] => series.current().venue(date, options),
+                [first, more @ ..] => {
+                    let mut venue = dbn::Normaliser::new(first, date);
+                    more.iter().for_each(|metadata| venue.learn_names(metadata));
+                    AnyVenue::Dbn(venue)
+                }
+            },
         }
+    }
+
+    /// What kind of feed it is.
+    pub fn kind(&self) -> FeedKind {
+        match self {
+            OpenFeed::BinaryFile(..) => FeedKind::Itch,
+            OpenFeed::Mold(..) => FeedKind::Mold,
+            OpenFeed::Dbn(..) => FeedKind::Dbn,
+            OpenFeed::Series(series, _) => series.current().kind(),
+        }
+    }
+
+    /// What stands in front of the records, where something does.
+    pub fn metadata(&self) -> Option<&::dbn::Metadata> {
+        match self {
+            OpenFeed::Dbn(feed, _) => Some(feed.metadata()),
+            OpenFeed::Series(series, _) => series.metadata().first(),
+            OpenFeed::BinaryFile(..) | OpenFeed::Mold(..) => None,
+        }
+    }
+
+    /// The session that is followed, where there are sessions.
+    pub fn session(&self) -> Option<String> {
+        let stats = self.mold_stats()?;
+        stats.sessions.iter().find(|session| session.followed).map(|session| session.session.to_string())
     }
 
     /// What the messages are stored in, in words.
@@ -177,6 +239,7 @@ impl OpenFeed {
             OpenFeed::BinaryFile(..) => "BinaryFILE",
             OpenFeed::Mold(feed, _) => feed.container().map_or("MoldUDP64 datagrams", Container::name),
             OpenFeed::Dbn(..) => "DBN",
+            OpenFeed::Series(series, _) => series.current().container(),
         }
     }
 
@@ -192,7 +255,7 @@ impl OpenFeed {
 
     /// Whether the venue's own sequence counts the messages, so that each record tells its place in the stream.
     pub fn counts_messages(&self) -> bool {
-        !matches!(self, OpenFeed::Dbn(..))
+        self.kind() != FeedKind::Dbn
     }
 
     /// When the feed's first datagram or record was captured, where that is known.
@@ -201,6 +264,7 @@ impl OpenFeed {
             OpenFeed::BinaryFile(..) => None,
             OpenFeed::Mold(feed, _) => feed.first_capture(),
             OpenFeed::Dbn(feed, _) => feed.first_capture(),
+            OpenFeed::Series(series, _) => series.current().first_capture(),
         }
     }
 
@@ -228,6 +292,7 @@ impl OpenFeed {
         match self {
             OpenFeed::BinaryFile(..) | OpenFeed::Dbn(..) => None,
             OpenFeed::Mold(feed, _) => Some(feed.stats()),
+            OpenFeed::Series(series, _) => series.current().mold_stats(),
         }
     }
 }

@@ -30,8 +30,10 @@ A packet capture may hold several sessions side by side: all of them are inspect
 The exit status is 0 if the capture was read to its end, and 1 if it is cut off or damaged; everything before the fault \
 is reported all the same. Ctrl-C ends it with what was found so far.")]
 pub struct InspectArguments {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd.
-    pub file: PathBuf,
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd. Several are read one after
+    /// the other.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
     /// How it is read.
     #[command(flatten)]
     pub feed: FeedArguments,
@@ -47,7 +49,7 @@ pub struct InspectArguments {
 pub fn run(arguments: &InspectArguments, stop: &AtomicBool) -> Result<bool, Box<dyn std::error::Error>> {
     let options = InspectOptions { feed: arguments.feed.clone(), ..InspectOptions::default() };
     let mut shown = Instant::now();
-    let inspection = inspect(&arguments.file, &options, stop, &mut |progress| {
+    let inspection = inspect(&arguments.files, &options, stop, &mut |progress| {
         if shown.elapsed() >= SHOW_EVERY {
             shown = Instant::now();
             eprintln!("{} messages in {} MB so far", progress.messages, progress.bytes / 1_000_000);

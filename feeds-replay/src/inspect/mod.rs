@@ -25,7 +25,7 @@ use publisher::feed::{FeedError, FeedSource, Message, Notice};
 use publisher::filter::Filtered;
 use publisher::input::Packing;
 use publisher::itch::mold::{MoldStats, SessionStats};
-use publisher::open::{OpenError, open_feed};
+use publisher::open::{OpenError, open_feeds};
 use publisher::venue::{AnyVenue, Rejected, Venue, VenueOptions};
 
 use crate::feed_arguments::FeedArguments;
@@ -68,8 +68,10 @@ pub struct EventEnds {
 /// What one capture holds.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// The file.
+    /// The file, or the first of several.
     pub path: PathBuf,
+    /// How many follow it.
+    pub more_files: usize,
     /// What the messages are stored in.
     pub container: &'static str,
     /// What that is compressed with.
@@ -126,17 +128,17 @@ pub struct Inspection {
     pub stopped: bool,
 }
 
-/// Inspects `path`. `show` is called now and then; when `stop` is set, what was found so far is returned.
+/// Inspects `paths`, one after the other. `show` is called now and then; when `stop` is set, what was found so far is returned.
 ///
 /// # Errors
 /// [`OpenError`]: there is nothing to inspect. A fault further on is in [`Inspection::error`].
 pub fn inspect(
-    path: &Path,
+    paths: &[PathBuf],
     options: &InspectOptions,
     stop: &AtomicBool,
     show: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, OpenError> {
-    let mut inspection = pass(path, options, stop, show)?;
+    let mut inspection = pass(paths, options, stop, show)?;
     let others: Vec<String> = inspection
         .mold
         .iter()
@@ -153,18 +155,18 @@ pub fn inspect(
         }
         let mut one = options.clone();
         one.feed.session = Some(session);
-        inspection.add_channel(pass(path, &one, stop, show)?);
+        inspection.add_channel(pass(paths, &one, stop, show)?);
     }
     Ok(inspection)
 }
 
 fn pass(
-    path: &Path,
+    paths: &[PathBuf],
     options: &InspectOptions,
     stop: &AtomicBool,
     show: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, OpenError> {
-    let mut source = open_feed(path, &options.feed.options())?;
+    let mut source = open_feeds(paths, &options.feed.options())?;
     let date = source.session_date(options.feed.date.as_deref())?;
     let venue = source.venue(date, VenueOptions { full: options.feed.full, ..VenueOptions::default() });
     let venue = options.feed.filtered(venue).map_err(|error| OpenError::Asked(error.to_string()))?;
@@ -199,8 +201,9 @@ fn pass(
             }
         }
     }
-    let mut inspection = channel.finish(path);
+    let mut inspection = channel.finish(&paths[0]);
     inspection.container = container;
+    inspection.more_files = paths.len() - 1;
     inspection.packing = packing;
     inspection.bytes = source.offset();
     inspection.mold = source.mold_stats();
@@ -432,6 +435,7 @@ impl Channel {
         let counters = self.venue.counters();
         Inspection {
             path: path.to_owned(),
+            more_files: 0,
             container: "",
             packing: Packing::Plain,
             date: self.venue.date(),

@@ -16,6 +16,7 @@ impl Inspection {
     pub fn json(&self) -> Value {
         let mut out = json!({
             "file": self.path,
+            "more_files": self.more_files,
             "container": self.container,
             "packing": self.packing.to_string(),
             "bytes": self.bytes,
@@ -72,8 +73,15 @@ impl Inspection {
     pub fn text(&self) -> String {
         let mut out = String::new();
         let packing = self.packing.suffix();
-        let _ =
-            writeln!(out, "{}: {}{packing}, {} bytes, {}", self.path.display(), self.container, self.bytes, self.date);
+        let more = if self.more_files == 0 { String::new() } else { format!(" and {} more files", self.more_files) };
+        let _ = writeln!(
+            out,
+            "{}{more}: {}{packing}, {} bytes, {}",
+            self.path.display(),
+            self.container,
+            self.bytes,
+            self.date
+        );
         if self.starts_mid_day {
             let _ = writeln!(
                 out,

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args;
 use cli::{eprintln, print, println};
 use publisher::dbn::encode::Written;
-use publisher::open::open_feed;
+use publisher::open::open_feeds;
 use publisher::venue::VenueOptions;
 use serde_json::json;
 use transport::clock::IdleStrategy;
@@ -29,9 +29,9 @@ Orders become mbo records, levels mbo records with the flags for them; status, d
 between them. What DBN has no place for is left out, and listed; what it would hold wrongly (a size above 32 bits, for \
 one) ends the recording with an error that names it. The exit status is 0 if everything was read.")]
 pub struct RecordArguments {
-    /// The capture.
-    #[arg(required_unless_present = "live", conflicts_with = "live")]
-    file: Option<PathBuf>,
+    /// The capture; several are read one after the other.
+    #[arg(required_unless_present = "live", conflicts_with = "live", value_name = "FILE")]
+    files: Vec<PathBuf>,
     /// Record a running publisher's channel of this name instead, over shared memory.
     #[arg(long, value_name = "CHANNEL")]
     live: Option<String>,
@@ -51,9 +51,9 @@ pub struct RecordArguments {
 /// In words: what is wrong with the capture, the output, or a record.
 pub fn run(arguments: &RecordArguments, stop: &AtomicBool) -> Result<bool, Box<dyn std::error::Error>> {
     let zstd = arguments.output.extension().is_some_and(|extension| extension == "zst");
-    let (written, error, stopped) = match (&arguments.file, &arguments.live) {
-        (Some(file), _) => {
-            let feed = open_feed(file, &arguments.feed.options())?;
+    let (written, error, stopped) = match (&arguments.files[..], &arguments.live) {
+        ([_, ..], _) => {
+            let feed = open_feeds(&arguments.files, &arguments.feed.options())?;
             let date = feed.session_date(arguments.feed.date.as_deref())?;
             let options = VenueOptions { full: arguments.feed.full, ..VenueOptions::default() };
             let venue = arguments.feed.filtered(feed.venue(date, options))?;
@@ -61,7 +61,7 @@ pub fn run(arguments: &RecordArguments, stop: &AtomicBool) -> Result<bool, Box<d
             let recorded = record_capture(feed, venue, &mut out, stop)?;
             (out.finish()?, recorded.error.map(|error| error.to_string()), recorded.stopped)
         }
-        (None, Some(channel)) => {
+        ([], Some(channel)) => {
             let mut subscriber = subscriber::Builder::new(channel).shared_memory()?;
             let mut out = Output::create(&arguments.output, zstd)?;
             let mut recorder = Recorder::new(&mut out);
@@ -77,7 +77,7 @@ pub fn run(arguments: &RecordArguments, stop: &AtomicBool) -> Result<bool, Box<d
             }
             (out.finish()?, error.map(|error| error.to_string()), stopped)
         }
-        (None, None) => return Err("give a capture, or --live CHANNEL".into()),
+        ([], None) => return Err("give a capture, or --live CHANNEL".into()),
     };
     if arguments.json {
         println!("{}", account(&written, error.as_deref(), stopped));

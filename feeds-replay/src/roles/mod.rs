@@ -16,7 +16,7 @@ use publisher::feed::FeedSource;
 use publisher::filter::Filtered;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
-use publisher::open::{FeedOptions, open_feed};
+use publisher::open::{FeedOptions, open_feeds};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
@@ -167,14 +167,15 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
             let source = BinaryFile::from_reader(Cursor::new(day), Path::new("the generated day"), framing);
             publish_from(spec, source, Normaliser::new(NormaliserOptions::default(), date), date)
         }
-        Feed::File { path, kind, session, date, lenient, full, filter, .. } => {
+        Feed::File { path, more, kind, session, date, lenient, full, filter, .. } => {
             let options = FeedOptions {
                 feed: kind.as_deref().map(str::parse).transpose()?,
                 lenient: *lenient,
                 session: session.clone(),
                 preload: Some(PRELOAD_BYTES),
             };
-            let feed = open_feed(path, &options)?;
+            let paths = [std::slice::from_ref(path), more].concat();
+            let feed = open_feeds(&paths, &options)?;
             let date = feed.session_date(date.as_deref())?;
             let venue = feed.venue(date, VenueOptions { full: *full, ..VenueOptions::default() });
             publish_from(spec, feed, Filtered::new(venue, filter.clone()), date)

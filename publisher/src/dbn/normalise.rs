@@ -88,10 +88,10 @@ impl Normaliser {
         }
     }
 
-    /// The records of another file follow: what it says of names holds too.
-    pub fn continue_with(&mut self, metadata: &dbn::Metadata) {
-        self.names = Names::of(metadata);
-        self.at_trades = metadata.schema == Some(Schema::Tbbo);
+    /// The records of another file will follow: what it says of names holds too.
+    pub fn learn_names(&mut self, metadata: &dbn::Metadata) {
+        self.names.add_all(metadata);
+        self.at_trades |= metadata.schema == Some(Schema::Tbbo);
     }
 
     /// The record of type `T` that the buffer holds.

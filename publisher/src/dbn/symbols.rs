@@ -35,6 +35,12 @@ impl Names {
     /// kinds of name say nothing of numbers.
     pub fn of(metadata: &Metadata) -> Names {
         let mut names = Names::default();
+        names.add_all(metadata);
+        names
+    }
+
+    /// Adds those that other metadata gives.
+    pub fn add_all(&mut self, metadata: &Metadata) {
         for mapping in &metadata.mappings {
             for interval in &mapping.intervals {
                 let (id, symbol) = match (metadata.stype_in, metadata.stype_out) {
@@ -44,14 +50,13 @@ impl Names {
                 };
                 if let Ok(id) = id.parse() {
                     let days = (interval.start_date.to_julian_day(), interval.end_date.to_julian_day());
-                    names.add(id, midnight(days.0), midnight(days.1), symbol);
+                    self.add(id, midnight(days.0), midnight(days.1), symbol);
                 }
             }
         }
-        for namings in names.by_id.values_mut() {
+        for namings in self.by_id.values_mut() {
             namings.sort_by_key(|naming| naming.start);
         }
-        names
     }
 
     fn add(&mut self, id: u32, start: u64, end: u64, symbol: &str) {
