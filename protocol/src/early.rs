@@ -63,6 +63,23 @@ impl EarlyStore {
         true
     }
 
+    /// The line that is held under this stamp, and the path that brought it.
+    #[inline]
+    pub fn get(&self, stamp: Stamp) -> Option<(&Line, LanePath)> {
+        let place = self.place(stamp);
+        (self.stamps[place] == stamp).then(|| (&self.lines[place], self.arrived[place].1))
+    }
+
+    /// Forgets what a lane brought.
+    pub fn discard(&mut self, lane: Lane) {
+        for place in 0..self.stamps.len() {
+            if self.stamps[place] != NOTHING && self.arrived[place].1.lane == lane {
+                self.stamps[place] = NOTHING;
+                self.held -= 1;
+            }
+        }
+    }
+
     /// The longest run that starts at `first`, came by one path and lies in one piece, and that path.
     pub fn run_from(&self, first: Stamp) -> (&[Line], LanePath) {
         let start = self.place(first);

@@ -23,6 +23,7 @@
 //! - [`record`], [`mod@line`], [`hash`], [`packet`], [`run`]: what travels, and what lanes hand up.
 //! - [`sequencer`], [`channel`]: the sending half. [`arbiter`], [`early`]: the receiving half.
 //! - [`book`]: order books, their states and digests. [`definition`], [`price`]: text.
+//! - [`pair`]: two publishers of one channel.
 //! - [`recovery`]: what is asked of a recovery server, what it answers, and what becomes of it.
 //! - [`control`]: what a subscriber asks before the first line.
 //! - [`time`]: times as values.
@@ -38,6 +39,7 @@ pub mod early;
 pub mod hash;
 pub mod line;
 pub mod packet;
+pub mod pair;
 pub mod price;
 pub mod record;
 pub mod recovery;

@@ -9,17 +9,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use protocol::arbiter::Delivery;
 use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
-use protocol::line::Epoch;
+use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{ChannelId, Lane};
+use protocol::recovery::Responder;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
-use publisher::admission::{Admission, Rings};
+use publisher::admission::{Admission, Definitions, Rings};
 use publisher::config::{Config, RdmaSection, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{Market, Normaliser, NormaliserOptions};
+use publisher::join::Partner;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
@@ -53,6 +57,10 @@ A configuration, with everything that must be said and some that may be:
   pace = { speed = 1.0 }               # or { rate = 100000.0 } messages a second, or \"max\"
   [udp]                                # leave out for shared memory alone
   group = \"239.255.7.1\"
+  port = 30001
+  interface = \"127.0.0.1\"
+  [partner]                            # the other publisher's datagrams, if it is on another host
+  group = \"239.255.7.2\"
   port = 30001
   interface = \"127.0.0.1\"
   [rdma]                               # needs a build with --features rdma
@@ -186,9 +194,23 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         rdma.options(config.run.heartbeat_ms).check()?;
     }
     shm::check_free(config.ring.directory.as_deref(), &config.channel.name, Lane::new(config.channel.lane))?;
-    let epoch = match epoch {
-        Some(epoch) => epoch,
-        None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
+    let clock = Clock::calibrate();
+    // With --epoch nothing is kept, so nothing is locked.
+    let (state_dir, name) = (&config.run.state_dir, &config.channel.name);
+    let mut starting = epoch.is_none().then(|| publisher::epoch::lock(state_dir, name)).transpose()?;
+    let partner = Partner::find(&config, clock)?;
+    let epoch = match (epoch, &partner) {
+        (asked, Some(partner)) => {
+            partner.check_epoch(asked)?;
+            if asked.is_none() {
+                publisher::epoch::adopt(state_dir, name, partner.epoch)?;
+            }
+            // Joining may take a while, and keeps nobody.
+            starting = None;
+            partner.epoch
+        }
+        (Some(epoch), None) => epoch,
+        (None, None) => publisher::epoch::raise(state_dir, name)?,
     };
     let source = open_feed(&config.feed.path, &FeedOptions { preload: Some(PRELOAD_BYTES), ..options })?;
     if !source.is_preloaded() {
@@ -198,9 +220,22 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);
     let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
     let first = pipeline.peek()?;
+    let mut replayed = Replayed::new(&config);
+    let joined_start = match partner {
+        Some(partner) => {
+            eprintln!("lane {} is alive in epoch {}: replaying the feed to join it", partner.lane.0, epoch.0);
+            replayed.begin(Stamp::new(epoch, SequenceNumber::FIRST));
+            let has_digests = config.run.digest_every > 0;
+            let beside = |stamp, line: &Line| replayed.on_line(stamp, line);
+            partner.join(&mut pipeline, config.feed.pace, has_digests, clock, &stop, beside)?
+        }
+        None => None,
+    };
 
+    let first_line = pipeline.channel().next().sequence();
     let ring = RingWriter::create(&RingOptions {
         dir: config.ring.directory.clone(),
+        first: first_line,
         ..RingOptions::new(
             &config.channel.name,
             ChannelId::new(config.channel.id),
@@ -209,6 +244,10 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
             config.ring.lines,
         )
     })?;
+    drop(starting);
+    if first_line != SequenceNumber::FIRST {
+        eprintln!("joined: publishing from sequence {}", first_line.0);
+    }
     eprintln!(
         "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {}",
         config.feed.path.display(),
@@ -224,11 +263,11 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
              hugetlbfs where this user may write"
         );
     }
-    let clock = Clock::calibrate();
     let schedule = Schedule {
         pace: config.feed.pace,
-        // Time for subscribers that wait for this publisher to find it before the first line.
-        start_ns: clock.now().plus(config.run.lead_ms * 1_000_000).0,
+        // Time for subscribers that wait for this publisher to find it before the first line; one that joined goes on in
+        // step with the lane that it joined.
+        start_ns: joined_start.unwrap_or_else(|| clock.now().plus(config.run.lead_ms * 1_000_000)).0,
         first_ns: first.map_or(0, |due| due.time.0),
         first_ordinal: pipeline.first_ordinal(),
     };
@@ -237,11 +276,38 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
         let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, (lanes, udp), door, loop_config, clock, &stop, as_json);
+        return finish(&config, pipeline, ring, replayed, (lanes, udp), door, loop_config, clock, &stop, as_json);
     }
     match udp {
-        None => finish(&config, pipeline, ring, (), (), loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, lane, (), loop_config, clock, &stop, as_json),
+        None => finish(&config, pipeline, ring, replayed, (), (), loop_config, clock, &stop, as_json),
+        Some(lane) => finish(&config, pipeline, ring, replayed, lane, (), loop_config, clock, &stop, as_json),
+    }
+}
+
+/// What stands beside the loop and must know the lines before the ring's first, where some were replayed to join another lane.
+struct Replayed {
+    responder: Option<Responder>,
+    definitions: Definitions,
+}
+
+impl Replayed {
+    fn new(config: &Config) -> Replayed {
+        let responder = config.recovery.as_ref().map(|section| recovery::responder(section, config.channel_config()));
+        Replayed { responder, definitions: Definitions::default() }
+    }
+
+    fn begin(&mut self, first: Stamp) {
+        if let Some(responder) = &mut self.responder {
+            responder.on_joined(first);
+        }
+    }
+
+    fn on_line(&mut self, stamp: Stamp, line: &Line) {
+        self.definitions.on_line(stamp, &line.record);
+        if let Some(responder) = &mut self.responder {
+            let path = LanePath::new(Lane::new(0), Carrier::Local);
+            responder.on_lines(stamp, std::slice::from_ref(line), path, None);
+        }
     }
 }
 
@@ -258,6 +324,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     config: &Config,
     pipeline: ItchPipeline,
     ring: RingWriter,
+    replayed: Replayed,
     lanes: L,
     mut rings: R,
     loop_config: PublisherConfig,
@@ -267,13 +334,14 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
 ) -> Result<(), Failure> {
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
-    let (recovery, door) = match &config.recovery {
-        Some(section) => {
-            let (server, door) = recovery::open(section, &ring, config.channel_config())?;
+    let Replayed { responder, definitions } = replayed;
+    let (recovery, door) = match (&config.recovery, responder) {
+        (Some(section), Some(responder)) => {
+            let (server, door) = recovery::open_with(section, &ring, responder)?;
             eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
             (Some((server, section.core)), Some(door))
         }
-        None => (None, None),
+        _ => (None, None),
     };
     // What turns beside the loop, on a thread of its own.
     let beside: Option<Box<dyn FnMut(Nanos) -> usize + Send>> = match &config.control {
@@ -286,7 +354,8 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
-            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?;
+            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?
+                .with_definitions(definitions);
             if let Some(door) = door {
                 admission = admission.with_recovery(door);
             }

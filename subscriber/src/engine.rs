@@ -9,6 +9,7 @@ use protocol::arbiter::{Delivery, Gap};
 use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start, StateReason};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::pair::Split;
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
 use protocol::recovery::{CatchUp, CatchUpConfig, CatchUpCounts};
 use protocol::run::LanePath;
@@ -456,6 +457,15 @@ impl<H: Handler> Delivery for Turn<'_, H> {
 
     fn on_path_silent(&mut self, path: LanePath, since: Nanos) {
         self.handler.on_path_silent(&self.engine.context(self.now), path, since);
+    }
+
+    fn on_split(&mut self, split: Split) {
+        if split.is_tainted {
+            self.engine.doubt(true, self.engine.next);
+            self.engine.books.on_split();
+        }
+        self.handler.on_split(&self.engine.context(self.now), &split);
+        self.engine.tell_events(self.now, self.handler);
     }
 
     fn on_end(&mut self, _at: Stamp) {

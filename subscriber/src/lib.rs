@@ -59,6 +59,7 @@ pub use live::{POLL_LIMIT, Subscriber};
 pub use protocol::arbiter::Gap;
 pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder, StateChange, StateReason};
 pub use protocol::definition::Definition;
+pub use protocol::pair::Split;
 pub use protocol::record::InstrumentId;
 pub use recovery::{RecoveryOptions, RecoveryStatus};
 pub use selection::Selection;

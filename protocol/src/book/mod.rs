@@ -363,6 +363,15 @@ impl Books {
         self.make_stale(StateReason::Gap);
     }
 
+    /// Lines were delivered that the publisher which goes on may not have sent: every book is Stale, and its count, which
+    /// is the same for both, proves nothing. A digest that agrees does, or a snapshot.
+    pub fn on_split(&mut self) {
+        self.make_stale(StateReason::Split);
+        for at in 0..self.books.len() {
+            self.break_count(InstrumentId(at as u32));
+        }
+    }
+
     /// A new epoch begins: counts start again, and every book is Stale until the new epoch says what it holds.
     pub fn on_epoch(&mut self) {
         self.make_stale(StateReason::NewEpoch);

@@ -396,6 +396,10 @@ impl Delivery for Responder {
     }
 
     fn on_joined(&mut self, at: Stamp) {
+        if self.source.next() == at {
+            // What was replayed before the ring began goes on there.
+            return;
+        }
         self.history.restart(at);
         self.source.on_joined(at);
     }

@@ -125,12 +125,13 @@ pub fn open(
     ring: &RingWriter,
     channel: ChannelConfig,
 ) -> Result<(RecoveryServer, Door), RecoveryError> {
-    let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
-    let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
-    let info =
-        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
-    let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
-    let config = ResponderConfig {
+    open_with(section, ring, responder(section, channel))
+}
+
+/// A responder for a server like this, that has seen nothing: for a publisher that replays its feed before there is a ring.
+/// Allocates and touches history and books.
+pub fn responder(section: &RecoverySection, channel: ChannelConfig) -> Responder {
+    Responder::new(ResponderConfig {
         history_lines: section.history_lines,
         reply_lines: REPLY_LINES,
         lines_per_s: section.lines_per_second,
@@ -138,15 +139,39 @@ pub fn open(
         books: channel.books,
         start: channel.start,
         ..ResponderConfig::default()
-    };
-    Ok((RecoveryServer::new(config, section.subscribers, ring, port, guests), door))
+    })
+}
+
+/// As [`open`], with a responder that may have been given every line before the ring's first.
+///
+/// # Errors
+/// [`RecoveryError`].
+///
+/// # Panics
+/// If the ring's counter page is full.
+pub fn open_with(
+    section: &RecoverySection,
+    ring: &RingWriter,
+    responder: Responder,
+) -> Result<(RecoveryServer, Door), RecoveryError> {
+    let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
+    let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
+    let info =
+        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
+    let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
+    Ok((RecoveryServer::new(responder, section.subscribers, ring, port, guests), door))
 }
 
 impl<P: ReplyPort> RecoveryServer<P> {
-    fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
+    fn new(responder: Responder, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
+        let mut arbiter = Arbiter::new(ArbiterConfig::default());
+        if responder.source().next() == ring.shape().first() {
+            // What is before the ring's first line is no gap.
+            arbiter.take_up(ring.shape().first());
+        }
         RecoveryServer {
-            responder: Responder::new(config),
-            arbiter: Arbiter::new(ArbiterConfig::default()),
+            responder,
+            arbiter,
             reader: ring.reader(StartAt::Oldest, HEDGE_NS),
             port,
             guests,
