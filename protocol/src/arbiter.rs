@@ -105,8 +105,6 @@ struct PathState {
     silent: bool,
     /// The stamp after the newest line that this path is known to have carried.
     position: Stamp,
-    /// The stamp after the newest line that was delivered as this path brought it.
-    delivered: Stamp,
     /// Its lane is withdrawn: nothing is taken from it in this epoch.
     withdrawn: bool,
     /// Its publisher said that nothing follows this stamp.
@@ -120,7 +118,6 @@ impl PathState {
         heard: None,
         silent: false,
         position: Stamp(0),
-        delivered: Stamp(0),
         withdrawn: false,
         end: None,
     };
@@ -230,6 +227,12 @@ impl Arbiter {
     /// The paths heard of so far, and what each did.
     pub fn paths(&self) -> impl Iterator<Item = (LanePath, PathCounts)> + '_ {
         self.paths[..self.known].iter().map(|state| (state.path, state.counts))
+    }
+
+    /// Whether this lane's publisher did not say the same as another, and nothing is taken from it in this epoch: what its
+    /// recovery server has is not to be taken either.
+    pub fn is_withdrawn(&self, lane: Lane) -> bool {
+        self.paths[..self.known].iter().any(|state| state.withdrawn && state.path.lane == lane)
     }
 
     /// What one path did so far; nothing, if it was never heard of.
@@ -396,7 +399,8 @@ impl Arbiter {
         if let (true, false, Some(watch)) = (is_of_another, self.watching, &mut self.watch) {
             // From here on there is something to compare.
             self.watching = true;
-            watch.begin(self.next.unwrap_or_default());
+            let lanes = self.paths[..at].iter().map(|known| known.path.lane);
+            watch.begin(self.next.unwrap_or_default(), lanes);
         }
         at
     }
@@ -456,7 +460,7 @@ impl Arbiter {
             (state.withdrawn, state.end) = (false, None);
         }
         if let Some(watch) = &mut self.watch {
-            watch.begin(at);
+            watch.begin(at, self.paths[..self.known].iter().map(|state| state.path.lane));
         }
     }
 
@@ -504,7 +508,6 @@ impl Arbiter {
             self.counts.holes_filled += u64::from(run.end() >= end);
         }
         self.next = Some(run.end());
-        self.paths[at].delivered = run.end();
         self.note(next, fresh, Some(run.path.lane));
         delivery.on_lines(next, fresh, run.path, run.publish_time);
         if self.early.held() > 0 {
@@ -550,9 +553,6 @@ impl Arbiter {
             let count = run.len();
             self.counts.delivered += count as u64;
             self.next = Some(next.plus(count as u64));
-            if let Some(state) = self.paths[..self.known].iter_mut().find(|state| state.path == path) {
-                state.delivered = next.plus(count as u64);
-            }
             if let (true, Some(watch)) = (self.watching, &mut self.watch) {
                 watch.note(next, run, (path.carrier != Carrier::Recovery).then_some(path.lane));
             }

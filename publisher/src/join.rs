@@ -177,7 +177,7 @@ impl Partner {
         mut beside: impl FnMut(Stamp, &Line),
     ) -> Result<Option<Nanos>, JoinError> {
         let config = JoinConfig { digests: u64::from(digests), ..JoinConfig::default() };
-        let mut joiner = Joiner::new(config, self.lane, self.epoch);
+        let mut joiner = Joiner::new(config, self.lane, pipeline.channel().next());
         let mut way = self.way;
         let first = pipeline.peek().map_err(PipelineError::from)?;
         let plan = Schedule {

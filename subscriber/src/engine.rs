@@ -12,7 +12,7 @@ use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::pair::Split;
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
 use protocol::recovery::{CatchUp, CatchUpConfig, CatchUpCounts};
-use protocol::run::LanePath;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 
 use crate::handler::{Context, Handler, NotReadable, Status, Trade, Update};
@@ -267,8 +267,13 @@ impl Engine {
         if record.kind == Kind::CONTINUATION {
             return self.on_continuation(stamp, record, path, now, handler);
         }
-        let ts_publish = self.publish_clocks.full(path.lane, record.ts_publish.get(), now);
-        self.counts.publish_time_unknown += u64::from(ts_publish.is_none());
+        // Whose clock it was that a recovered line was published by is not known, and it is no measure of anything.
+        let is_recovered = path.carrier == Carrier::Recovery;
+        let ts_publish = match is_recovered {
+            false => self.publish_clocks.full(path.lane, record.ts_publish.get(), now),
+            true => None,
+        };
+        self.counts.publish_time_unknown += u64::from(ts_publish.is_none() && !is_recovered);
         let instrument = record.instrument_id();
         let told = match if instrument == InstrumentId::CHANNEL { Choice::Wanted } else { self.choice(instrument) } {
             Choice::Wanted => true,

@@ -70,8 +70,8 @@ pub struct Update<'a> {
     pub record: &'a Record,
     /// Its epoch and sequence number.
     pub stamp: Stamp,
-    /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, and where two of the
-    /// publisher's times lay 2^32 ns or more apart, so that the low half in the line does not tell.
+    /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, for a line that
+    /// a recovery server brought, and where two of the publisher's times lay 2^32 ns or more apart, so that the low half in the line does not tell.
     pub ts_publish: Option<Nanos>,
     /// The path that brought it first: whose lane, over which carrier. For lines that waited for others this is the path that
     /// ended the wait.

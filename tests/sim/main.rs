@@ -9,8 +9,11 @@
 
 #![forbid(unsafe_code)]
 
+mod clock;
 mod network;
 mod oracle;
+mod publisher;
+mod rdma;
 mod subscriber;
 mod world;
 
@@ -106,6 +109,16 @@ fn every_seed_ends_with_the_right_books_and_nothing_was_silent() {
         sum(&outcomes, |o| o.compared),
         outcomes.iter().map(|o| o.healed_ns).max().expect("a run") / 1_000_000,
     );
+    let totals = [
+        ("publishers joined", sum(&outcomes, |o| o.joined)),
+        ("were refused", sum(&outcomes, |o| o.refused)),
+        ("splits told", sum(&outcomes, |o| o.splits)),
+        ("sequences at their end", sum(&outcomes, |o| o.exhausted)),
+        ("session ends told", sum(&outcomes, |o| o.ended)),
+        ("lines by RDMA", sum(&outcomes, |o| o.written)),
+        ("publish times right", sum(&outcomes, |o| o.dated)),
+    ];
+    println!("  │ {}", totals.map(|(what, count)| format!("{count} {what}")).join(", "));
     print_table(&table);
     assert!(few >= 50, "a seed in which only {few} lines were hit");
     if one.is_none() && seeds >= 2000 {
@@ -113,6 +126,9 @@ fn every_seed_ends_with_the_right_books_and_nothing_was_silent() {
             for fault in Fault::ALL {
                 assert!(table[state.index()][fault as usize] > 0, "no {fault:?} ever struck in state {state:?}");
             }
+        }
+        for (what, count) in totals {
+            assert!(count > 0, "no {what}");
         }
     }
 }
@@ -124,6 +140,10 @@ fn losing(loss: f64, subscribers: usize, seed: u64) -> Plan {
         seed,
         subscribers,
         lanes: 1,
+        rdma: false,
+        begins: (1, 0),
+        epoch: 1,
+        ends: false,
         weather: Some(weather),
         storm_ns: 60_000_000,
         crashes: false,

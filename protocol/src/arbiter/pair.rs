@@ -33,10 +33,8 @@ impl Arbiter {
         let Some(Found { at, first, second }) = found else { return false };
         let withdrawn = withdrawn_of(first, (lane, second));
         let kept = if withdrawn == lane { first.0 } else { lane };
-        // What the withdrawn lane brought, and nobody was seen to agree with, may be what the other never said.
-        let vouched = watch.agreed().min(at);
-        let is_tainted =
-            self.paths[..self.known].iter().any(|state| state.path.lane == withdrawn && state.delivered > vouched);
+        // What the lane that stays was not seen to have as well may be what it never said.
+        let is_tainted = !watch.is_vouched(kept, next);
         self.withdraw(Split { at, kept, withdrawn, is_tainted }, now, delivery);
         withdrawn == lane
     }
@@ -53,7 +51,7 @@ impl Arbiter {
         self.head = known.chain([next]).max().expect("one at least");
         self.lost_until = self.lost_until.min(self.head);
         if let Some(watch) = &mut self.watch {
-            watch.begin(next);
+            watch.begin(next, std::iter::once(split.kept));
         }
         self.counts.splits += 1;
         delivery.on_split(split);

@@ -439,6 +439,9 @@ impl Books {
     /// What `instrument_seq` a line of this instrument would have had that came last of all: its own lines so far plus the
     /// channel-wide ones. `None` where that is not known: no line of it came since a start in the middle, or lines are lost.
     pub fn instrument_seq(&self, instrument: InstrumentId) -> Option<u32> {
+        if instrument == InstrumentId::CHANNEL {
+            return (self.channel_counted && !self.channel_gapped).then_some(self.channel_seq);
+        }
         let book = self.books.get(instrument.index()).filter(|book| book.counted && !book.gapped)?;
         Some(book.last_seq.wrapping_add(self.channel_seq.wrapping_sub(book.channel_at_last)))
     }

@@ -1,7 +1,7 @@
 //! A publisher that starts while another lane of its channel is alive: from where may it publish?
 
 use super::Fingerprint;
-use crate::line::{Epoch, Line, SequenceNumber, Stamp};
+use crate::line::{Epoch, Line, Stamp};
 use crate::record::{Kind, Lane};
 use crate::run::{LanePath, LossCause, Position, Run, RunSink};
 use crate::time::Nanos;
@@ -123,12 +123,11 @@ pub struct Joiner {
 }
 
 impl Joiner {
-    /// A publisher that would join `lane` in its `epoch`, and has replayed nothing yet.
+    /// A publisher that would join `lane`, and whose own first line will be `first`: the first of that lane's epoch.
     ///
     /// # Panics
     /// If the window is not a power of two.
-    pub fn new(config: JoinConfig, lane: Lane, epoch: Epoch) -> Joiner {
-        let first = Stamp::new(epoch, SequenceNumber::FIRST);
+    pub fn new(config: JoinConfig, lane: Lane, first: Stamp) -> Joiner {
         Joiner {
             config,
             lane,
@@ -277,6 +276,7 @@ impl RunSink for JoinerSink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::line::SequenceNumber;
     use crate::record::{InstrumentId, Record};
     use crate::run::Carrier;
 
@@ -299,7 +299,7 @@ mod tests {
     impl Bench {
         fn new() -> Bench {
             let config = JoinConfig { window_lines: 64, silent_ns: 1_000, ..JoinConfig::default() };
-            Bench(Joiner::new(config, B.lane, Epoch(4)))
+            Bench(Joiner::new(config, B.lane, stamp(1)))
         }
 
         fn theirs(&mut self, now: u64, sequences: std::ops::Range<u64>, salt: u64) {

@@ -34,23 +34,44 @@ pub(crate) struct PairWatch {
     entries: Box<[Entry]>,
     /// Lines from here on are noted, as far as there is room.
     from: Stamp,
-    /// The stamp after the newest line of which both copies were seen to agree.
-    agreed: Stamp,
+    /// For each lane: everything before this stamp was delivered as it brought it, or its copy was seen to agree.
+    vouched: Vec<(Lane, Stamp)>,
 }
+
+/// Lanes that are told apart. A channel has two.
+const LANES: usize = 4;
 
 impl PairWatch {
     pub(crate) fn new() -> PairWatch {
-        PairWatch { entries: vec![NOBODYS; REMEMBERED].into_boxed_slice(), from: Stamp(0), agreed: Stamp(0) }
+        PairWatch {
+            entries: vec![NOBODYS; REMEMBERED].into_boxed_slice(),
+            from: Stamp(0),
+            vouched: Vec::with_capacity(LANES),
+        }
     }
 
-    /// Lines from `at` on will be noted.
-    pub(crate) fn begin(&mut self, at: Stamp) {
-        (self.from, self.agreed) = (at, at);
+    /// Lines from `at` on will be noted. What was delivered before is as these lanes have it, and nobody else is known to.
+    pub(crate) fn begin(&mut self, at: Stamp, lanes: impl Iterator<Item = Lane>) {
+        self.from = at;
+        self.vouched.clear();
+        for lane in lanes {
+            if self.vouched.len() < LANES && self.vouched.iter().all(|(known, _)| *known != lane) {
+                self.vouched.push((lane, at));
+            }
+        }
     }
 
-    /// The stamp after the newest line of which both copies were seen to agree.
-    pub(crate) fn agreed(&self) -> Stamp {
-        self.agreed
+    /// Whether everything before `next` is as this lane has it.
+    pub(crate) fn is_vouched(&self, lane: Lane, next: Stamp) -> bool {
+        self.vouched.iter().any(|(known, until)| *known == lane && *until >= next)
+    }
+
+    /// The lane has the `count` lines from `first` on as they were delivered.
+    #[inline]
+    fn vouch(&mut self, lane: Lane, first: Stamp, count: u64) {
+        if let Some((_, until)) = self.vouched.iter_mut().find(|(known, until)| *known == lane && *until >= first) {
+            *until = (*until).max(first.plus(count));
+        }
     }
 
     #[inline]
@@ -62,6 +83,9 @@ impl PairWatch {
     pub(crate) fn note(&mut self, first: Stamp, lines: &[Line], lane: Option<Lane>) {
         for (i, line) in lines.iter().enumerate() {
             *self.entry(first.plus(i as u64)) = Entry { print: Fingerprint::of(&line.record), lane };
+        }
+        if let Some(lane) = lane {
+            self.vouch(lane, first, lines.len() as u64);
         }
     }
 
@@ -77,15 +101,17 @@ impl PairWatch {
         let oldest = Stamp(self.from.0.max(next.0.saturating_sub(REMEMBERED as u64)));
         for (i, line) in lines.iter().enumerate().skip(oldest.0.saturating_sub(first.0) as usize) {
             let at = first.plus(i as u64);
-            let Entry { print, lane: Some(held) } = *self.entry(at) else { continue };
-            if held == lane {
+            let Entry { print, lane: held } = *self.entry(at);
+            if held == Some(lane) {
                 continue;
             }
             let own = Fingerprint::of(&line.record);
-            if !own.agrees(print) {
-                return Some(Found { at, first: (held, print.kind()), second: own.kind() });
+            match held {
+                _ if own.agrees(print) => self.vouch(lane, at, 1),
+                Some(held) => return Some(Found { at, first: (held, print.kind()), second: own.kind() }),
+                // Whose copy a recovery server had is not known: the lane that differs does not vouch for it.
+                None => {}
             }
-            self.agreed = self.agreed.max(at.plus(1));
         }
         None
     }
