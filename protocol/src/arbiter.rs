@@ -347,7 +347,7 @@ impl Arbiter {
         let since = self.missing.map_or(now, |(since, _)| since);
         if first > next {
             for (i, line) in fresh.iter().enumerate() {
-                let is_new = self.early.insert(first.plus(i as u64), line, path, since);
+                let is_new = self.early.insert(first.plus(i as u64), line, path, None, since);
                 self.counts.recovered += u64::from(is_new);
                 self.counts.recovered_late += u64::from(!is_new);
                 self.counts.early += u64::from(is_new);
@@ -471,6 +471,9 @@ impl Arbiter {
             return;
         }
         let at = self.place(run.path);
+        if self.paths[at].silent && self.watching {
+            self.on_return(at, now, delivery);
+        }
         self.hear_at(at, run.end(), now);
         if self.watching {
             let state = &mut self.paths[at];
@@ -533,7 +536,7 @@ impl Arbiter {
     fn keep(&mut self, run: Run<'_>, at: usize, now: Nanos) {
         let mut fresh = 0;
         for (i, line) in run.lines.iter().enumerate() {
-            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.path, now));
+            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.path, run.publish_time, now));
         }
         let counts = &mut self.paths[at].counts;
         counts.won += fresh;
@@ -546,7 +549,7 @@ impl Arbiter {
     fn drain(&mut self, delivery: &mut impl Delivery) {
         loop {
             let next = self.next.expect("entered an epoch");
-            let (run, path) = self.early.run_from(next);
+            let (run, path, publish_time) = self.early.run_from(next);
             if run.is_empty() {
                 return;
             }
@@ -556,7 +559,7 @@ impl Arbiter {
             if let (true, Some(watch)) = (self.watching, &mut self.watch) {
                 watch.note(next, run, (path.carrier != Carrier::Recovery).then_some(path.lane));
             }
-            delivery.on_lines(next, run, path, None);
+            delivery.on_lines(next, run, path, publish_time);
             self.early.release(next, count);
         }
     }
@@ -580,7 +583,11 @@ impl Arbiter {
             self.hear(position.path, Stamp(0), now);
             return;
         }
-        let state = self.hear(position.path, position.next, now);
+        let at = self.place(position.path);
+        if self.paths[at].silent && self.watching {
+            self.on_return(at, now, delivery);
+        }
+        let state = self.hear_at(at, position.next, now);
         if state.withdrawn {
             return;
         }

@@ -34,6 +34,9 @@ const MESSAGES_PER_TURN: usize = 256;
 const HEDGE_NS: u64 = 200_000;
 /// Sleep when there is nothing to do.
 const NAP: Duration = Duration::from_micros(100);
+/// From the start of a publisher that joins to its first line, at least, ns. Where a pair had been split, subscribers know by
+/// a silence that a lane's publisher may be another one than before; lanes are silent after 100 ms, unless told otherwise.
+const QUIET_NS: u64 = 1_000_000_000;
 /// How often it is said how far it is, ns.
 const SAY_EVERY_NS: u64 = 2_000_000_000;
 
@@ -188,6 +191,7 @@ impl Partner {
         };
         // A line comes no sooner than it is due: the earliest start that any of them shows is the nearest to the truth.
         let mut start: Option<Nanos> = None;
+        let not_before = clock.now().plus(QUIET_NS);
         let mut say_at = clock.now().plus(SAY_EVERY_NS);
         loop {
             // Relaxed: the flag carries nothing but itself.
@@ -217,7 +221,7 @@ impl Partner {
                     start = Some(start.map_or(seen, |start| start.min(seen)));
                 }
             }
-            if joiner.outcome(now)?.is_some() {
+            if joiner.outcome(now)?.is_some() && now >= not_before {
                 return Ok(start);
             }
             if now >= say_at {

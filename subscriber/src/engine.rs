@@ -466,6 +466,10 @@ impl<H: Handler> Delivery for Turn<'_, H> {
 
     fn on_split(&mut self, split: Split) {
         if split.is_tainted {
+            if let Some(catch_up) = &mut self.engine.catch_up {
+                // Snapshots that wait may be the withdrawn publisher's.
+                catch_up.end();
+            }
             self.engine.doubt(true, self.engine.next);
             self.engine.books.on_split();
         }

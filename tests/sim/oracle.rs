@@ -60,8 +60,8 @@ struct Run {
     branches: Vec<Branch>,
     /// The first line of which there are two versions.
     fork: Option<u64>,
-    /// When each lane published each line, by its own clock.
-    times: [BTreeMap<u64, Nanos>; 2],
+    /// When each lane published each line, by its own clock: twice, where one that came back was behind who was there before.
+    times: [BTreeMap<u64, Vec<Nanos>>; 2],
 }
 
 /// Everything that was ever published.
@@ -115,7 +115,7 @@ impl Oracle {
             None => branch.push(line),
         }
         if let Some(clock) = clock {
-            run.times[lane].insert(sequence, clock);
+            run.times[lane].entry(sequence).or_default().push(clock);
         }
     }
 
@@ -132,13 +132,13 @@ impl Oracle {
     /// Whether some lane published this line at this time.
     pub(crate) fn is_time_of(&self, stamp: Stamp, time: Nanos) -> bool {
         let Some(run) = self.epochs.get(&stamp.epoch().0) else { return false };
-        run.times.iter().any(|times| times.get(&stamp.sequence().0) == Some(&time))
+        run.times.iter().filter_map(|times| times.get(&stamp.sequence().0)).any(|times| times.contains(&time))
     }
 
     /// When each lane published it.
-    pub(crate) fn times_of(&self, stamp: Stamp) -> [Option<Nanos>; 2] {
+    pub(crate) fn times_of(&self, stamp: Stamp) -> [Vec<Nanos>; 2] {
         let run = &self.epochs[&stamp.epoch().0];
-        [0, 1].map(|lane: usize| run.times[lane].get(&stamp.sequence().0).copied())
+        [0, 1].map(|lane: usize| run.times[lane].get(&stamp.sequence().0).cloned().unwrap_or_default())
     }
 
     /// The newest books of a branch.

@@ -28,6 +28,8 @@ const MS: u64 = 1_000_000;
 const PACKET_LINES: usize = 22;
 /// Losses stop, and within this time everybody has the right books.
 const CALM_NS: u64 = 2_000 * MS;
+/// How long a publisher stays quiet that comes back after a split: until its silence is noticed, by clocks set back too.
+const QUIET_NS: u64 = 400 * MS;
 /// States by faults.
 pub(crate) type Table = [[u64; Fault::ALL.len()]; RecoveryState::ALL.len()];
 
@@ -105,6 +107,9 @@ pub(crate) struct Outcome {
     pub(crate) line_requests: u64,
     /// Requests for lines of each subscriber.
     pub(crate) asked: Vec<u64>,
+    /// All requests of each subscriber, and packets of the stream that each lost.
+    pub(crate) asked_in_all: Vec<u64>,
+    pub(crate) lost: Vec<u64>,
     pub(crate) reply_lines: u64,
     /// Lines of the stream that links did not bring, each counted once for each subscriber.
     pub(crate) missed: u64,
@@ -357,7 +362,7 @@ impl World {
             What::Start(lane) => self.start(lane),
             What::Stop(lane) => {
                 if self.publishers[lane].take().is_some() {
-                    self.after(MS, What::Start(lane));
+                    self.after(QUIET_NS, What::Start(lane));
                     self.forget_server(lane);
                 }
             }
@@ -644,6 +649,10 @@ impl World {
             {
                 outcome.missed += lines;
                 outcome.missed_packets += u64::from(lines > 0);
+                if outcome.lost.len() <= subscriber {
+                    outcome.lost.resize(subscriber + 1, 0);
+                }
+                outcome.lost[subscriber] += u64::from(lines > 0);
             }
         };
         let mut arrivals = Vec::new();
@@ -834,7 +843,12 @@ impl World {
                 subscriber.check.kept.is_none_or(|kept| kept == branch)
             };
             let Some(publisher) = self.publishing().find(is_of) else {
-                return Some(format!("there is no publisher of what subscriber {at} follows"));
+                let lives: Vec<_> =
+                    self.publishers.iter().map(|one| one.as_ref().map(Publisher::is_publishing)).collect();
+                let (kept, next) = (subscriber.check.kept, subscriber.arbiter.next());
+                return Some(format!(
+                    "there is no publisher of what subscriber {at} follows: {kept:?} at {next:?}; epoch {epoch:?}, publishing {lives:?}"
+                ));
             };
             let head = publisher.channel.next();
             let next = subscriber.arbiter.next();
@@ -875,6 +889,7 @@ impl World {
             let by_rdma = node.arbiter.paths().filter(|(path, _)| path.carrier == protocol::run::Carrier::RdmaRc);
             self.outcome.written += by_rdma.map(|(_, counts)| counts.won + counts.duplicates).sum::<u64>();
             self.outcome.asked.push(node.recovery.counts().line_requests);
+            self.outcome.asked_in_all.push(node.recovery.counts().requests);
             let (recovery, arbiter) = (node.recovery.counts(), node.arbiter.counts());
             assert_eq!(recovery.malformed, 0, "seed {}: what is read is what was written", self.plan.seed);
             assert_eq!(node.check.lost, arbiter.lost, "seed {}: every gap was told", self.plan.seed);

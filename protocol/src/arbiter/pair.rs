@@ -3,7 +3,7 @@
 
 use super::{Arbiter, Delivery, PathState};
 use crate::line::{Line, Stamp};
-use crate::pair::{Found, PairWatch, Split, withdrawn_of};
+use crate::pair::{Found, PairWatch, Split, kept_and_withdrawn};
 use crate::record::Lane;
 use crate::run::Run;
 use crate::time::Nanos;
@@ -30,11 +30,11 @@ impl Arbiter {
         if found.is_none() && self.early.held() > 0 {
             found = PairWatch::check_early(run.first.plus(old as u64), &run.lines[old..], lane, &self.early);
         }
-        let Some(Found { at, first, second }) = found else { return false };
-        let withdrawn = withdrawn_of(first, (lane, second));
-        let kept = if withdrawn == lane { first.0 } else { lane };
+        let Some(Found { at, first }) = found else { return false };
+        let (kept, withdrawn) = kept_and_withdrawn(first, lane);
         // What the lane that stays was not seen to have as well may be what it never said.
-        let is_tainted = !watch.is_vouched(kept, next);
+        // (And a recovery server may be either's.)
+        let is_tainted = self.config.recover_ns > 0 || !watch.is_vouched(kept, next);
         self.withdraw(Split { at, kept, withdrawn, is_tainted }, now, delivery);
         withdrawn == lane
     }
@@ -56,6 +56,22 @@ impl Arbiter {
         self.counts.splits += 1;
         delivery.on_split(split);
         self.settle(now, delivery);
+    }
+
+    /// Something came by a path, at this place, that had been silent. After a split the publisher may be another one than before,
+    /// which joined the lane that is withdrawn: that cannot be told from the lane, so its lines prove nothing of the books.
+    #[cold]
+    pub(super) fn on_return(&mut self, at: usize, now: Nanos, delivery: &mut impl Delivery) {
+        let Some(next) = self.next else { return };
+        let kept = self.paths[at].path.lane;
+        let known = &self.paths[..self.known];
+        let was_there = known.iter().any(|state| state.path.lane == kept && state.is_alive_in(next.epoch()));
+        let Some(other) = known.iter().find(|state| state.withdrawn) else { return };
+        let withdrawn = other.path.lane;
+        if !was_there && withdrawn != kept {
+            self.early.clear();
+            self.withdraw(Split { at: next, kept, withdrawn, is_tainted: true }, now, delivery);
+        }
     }
 
     /// A path fell silent: somebody else may have to stand in, or may have been waiting for its end.

@@ -205,7 +205,8 @@ impl Joiner {
     /// # Errors
     /// [`CannotJoin`]; it stays so.
     pub fn outcome(&mut self, now: Nanos) -> Result<Option<Stamp>, CannotJoin> {
-        if self.heard.is_some_and(|heard| now.since(heard) >= self.config.silent_ns as i64) {
+        let heard = *self.heard.get_or_insert(now);
+        if now.since(heard) >= self.config.silent_ns as i64 {
             self.refused.get_or_insert(CannotJoin::Silent { lane: self.lane });
         }
         if let Some(why) = self.refused {
@@ -375,6 +376,9 @@ mod tests {
         assert_eq!(ending(&mut Bench::new(), newer, false), Err(why));
         let older = Stamp::new(Epoch(3), SequenceNumber(9));
         assert_eq!(ending(&mut Bench::new(), older, true), Ok(None), "what is left of an old epoch says nothing");
+        let mut b = Bench::new();
+        assert_eq!(b.0.outcome(Nanos(1)), Ok(None));
+        assert_eq!(b.0.outcome(Nanos(1_001)), Err(CannotJoin::Silent { lane: B.lane }), "it was never heard of");
         let mut b = Bench::new();
         assert_eq!(ending(&mut b, stamp(5), false), Ok(None));
         assert_eq!(b.0.outcome(Nanos(1_000)), Ok(None));

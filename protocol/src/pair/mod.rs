@@ -85,15 +85,10 @@ pub struct Split {
     pub is_tainted: bool,
 }
 
-/// Which of two lanes is withdrawn when their copies of a line differ. One that says VenueGap there has missed what the other
-/// has; otherwise nobody can tell who is right, and the lane with the lower number stays, for every subscriber alike.
-pub(crate) fn withdrawn_of(a: (Lane, Kind), b: (Lane, Kind)) -> Lane {
-    match (a.1 == Kind::VENUE_GAP, b.1 == Kind::VENUE_GAP) {
-        (true, false) => a.0,
-        (false, true) => b.0,
-        _ if a.0.0.get() > b.0.0.get() => a.0,
-        _ => b.0,
-    }
+/// Which of two lanes is kept, and which is withdrawn, when their copies of a line differ. Nobody can tell who is right; the
+/// lane with the lower number stays, so that every subscriber goes on with the same one.
+pub(crate) fn kept_and_withdrawn(a: Lane, b: Lane) -> (Lane, Lane) {
+    if a.0.get() < b.0.get() { (a, b) } else { (b, a) }
 }
 
 #[cfg(test)]
@@ -142,14 +137,5 @@ mod tests {
             assert!(!agree(&a, &Record::continuation(&add(), &payload)), "byte {at}");
         }
         assert!(agree(&a, &a));
-    }
-
-    #[test]
-    fn who_missed_what_the_other_has_is_withdrawn_and_else_the_higher_lane() {
-        let (a, b) = (Lane::new(0), Lane::new(1));
-        assert_eq!(withdrawn_of((a, Kind::VENUE_GAP), (b, Kind::ADD)), a);
-        assert_eq!(withdrawn_of((a, Kind::ADD), (b, Kind::VENUE_GAP)), b);
-        assert_eq!(withdrawn_of((b, Kind::ADD), (a, Kind::DELETE)), b);
-        assert_eq!(withdrawn_of((a, Kind::VENUE_GAP), (b, Kind::VENUE_GAP)), b);
     }
 }

@@ -3,7 +3,7 @@
 use super::Fingerprint;
 use crate::early::EarlyStore;
 use crate::line::{Line, Stamp};
-use crate::record::{Kind, Lane};
+use crate::record::Lane;
 
 /// Lines remembered: what a lane that is farther behind brings is dropped unlooked at.
 const REMEMBERED: usize = 4096;
@@ -23,10 +23,8 @@ const NOBODYS: Entry = Entry { print: Fingerprint { what: 0, time: 0 }, lane: No
 pub(crate) struct Found {
     /// The line.
     pub(crate) at: Stamp,
-    /// Whose copy came first, and what it is.
-    pub(crate) first: (Lane, Kind),
-    /// What the second one is.
-    pub(crate) second: Kind,
+    /// Whose copy came first.
+    pub(crate) first: Lane,
 }
 
 /// The newest lines delivered, by sequence. Nothing is noted before a second lane is heard of.
@@ -108,7 +106,7 @@ impl PairWatch {
             let own = Fingerprint::of(&line.record);
             match held {
                 _ if own.agrees(print) => self.vouch(lane, at, 1),
-                Some(held) => return Some(Found { at, first: (held, print.kind()), second: own.kind() }),
+                Some(held) => return Some(Found { at, first: held }),
                 // Whose copy a recovery server had is not known: the lane that differs does not vouch for it.
                 None => {}
             }
@@ -122,7 +120,7 @@ impl PairWatch {
             let at = first.plus(i as u64);
             let (held, path) = early.get(at).filter(|(_, path)| path.lane != lane)?;
             let (theirs, own) = (Fingerprint::of(&held.record), Fingerprint::of(&line.record));
-            (!own.agrees(theirs)).then(|| Found { at, first: (path.lane, theirs.kind()), second: own.kind() })
+            (!own.agrees(theirs)).then_some(Found { at, first: path.lane })
         })
     }
 }

@@ -3,7 +3,7 @@
 use protocol::line::Epoch;
 use rand::Rng;
 
-use super::{MS, What, World};
+use super::{MS, QUIET_NS, What, World};
 use crate::network::Fault;
 use crate::publisher::Astray;
 
@@ -50,7 +50,10 @@ impl World {
                 self.note_all(fault);
                 self.publishers[lane] = None;
                 self.forget_server(lane);
-                self.at(until.min(self.storm_until), What::Start(lane));
+                // Where the pair was split, one that comes back stays quiet for as long as it takes to be missed.
+                let is_split = self.oracle.borrow().fork(Epoch(self.epoch)).is_some();
+                let quiet = if is_split { QUIET_NS } else { 0 };
+                self.at(until.min(self.storm_until) + quiet, What::Start(lane));
             }
             Fault::Split if living == 2 && self.oracle.borrow().fork(Epoch(self.epoch)).is_none() => {
                 let is_planned = self.publishers.iter().flatten().any(|publisher| publisher.astray.is_some());

@@ -74,13 +74,12 @@ fn a_second_copy_that_differs_withdraws_the_higher_lane_whichever_came_first() {
 }
 
 #[test]
-fn a_lane_that_missed_what_the_other_has_is_withdrawn_though_it_is_the_lower_one() {
+fn what_was_delivered_before_the_kept_lane_was_heard_of_is_not_known_to_be_its_own() {
     let mut b = Bench::new(2, 16);
-    b.copies(0, A, 1..3, SAME);
-    b.copies(0, B, 1..4, SAME);
-    b.lines(1, A, stamp(3), &[copy(3, A, Kind::VENUE_GAP, 7)]);
-    // What was delivered before B was first heard of is as A had it, and nobody knows whether B did.
-    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 3), split(3, B, A, true)]);
+    b.copies(0, B, 1..3, SAME);
+    b.copies(0, A, 1..4, SAME);
+    b.copies(1, B, 3..4, 3);
+    assert_eq!(b.seen(), [Seen::Joined(stamp(1)), Seen::Lines(1, 3), split(3, A, B, true)]);
 }
 
 #[test]
@@ -130,9 +129,15 @@ fn the_withdrawn_lane_stands_in_when_the_kept_one_dies_and_a_new_epoch_begins_af
     b.copies(10_300, A, 6..20, SAME);
     assert_eq!(b.seen(), [], "who was given up for dead is withdrawn now");
 
+    // Both are silent. Who comes back first is kept, and may be another publisher than before.
+    b.timeout(30_000);
+    assert_eq!(b.seen(), [Seen::Silent(A), Seen::Silent(B)]);
+    b.copies(30_001, B, 11..12, SAME);
+    assert_eq!(b.seen(), [split(11, B, A, true), Seen::Lines(11, 1)]);
+
     let next = Stamp::new(Epoch(2), SequenceNumber(1));
     let line = Line::seal(Record::new(Kind::ADD, InstrumentId(1)), next);
-    b.lines(10_400, A, next, &[line]);
+    b.lines(30_400, A, next, &[line]);
     assert_eq!(b.seen(), [Seen::Epoch(1, 2), Seen::Lines(1, 1)]);
 }
 
