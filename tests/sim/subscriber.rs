@@ -266,7 +266,7 @@ impl Subscriber {
         self.recovery.turn(now, &mut self.arbiter, &mut turn);
         // Books of which nothing has come must be right as well, above all after a loss.
         self.turns += 1;
-        if self.check.gaps != gaps || self.turns.is_multiple_of(8) {
+        if self.check.gaps != gaps || self.turns.is_multiple_of(16) {
             self.compare_all(now);
         }
     }

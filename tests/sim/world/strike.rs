@@ -14,7 +14,16 @@ impl World {
             return;
         }
         let until = (self.now + self.random.random_range(200_000..8 * MS)).min(self.storm_until);
-        let fault = Fault::ALL[self.random.random_range(0..Fault::ALL.len())];
+        let (pair, rdma) = (self.plan.lanes == 2, self.plan.rdma);
+        // Torn and coalesced writes come by themselves.
+        let can_strike = |fault: &Fault| match fault {
+            Fault::LaneDown | Fault::PairCrash | Fault::Split => pair,
+            Fault::RdmaBroken => rdma,
+            Fault::TornWrite | Fault::Coalesced => false,
+            _ => true,
+        };
+        let faults: Vec<Fault> = Fault::ALL.into_iter().filter(can_strike).collect();
+        let fault = faults[self.random.random_range(0..faults.len())];
         if self.plan.weather.is_some() || (!self.plan.crashes && fault as usize >= Fault::PublisherCrash as usize) {
             return;
         }
@@ -46,7 +55,7 @@ impl World {
                     self.at(until.min(self.storm_until) + late, What::Start(lane));
                 }
             }
-            Fault::PairCrash if self.random.random_ratio(1, 2) && living == 2 => {
+            Fault::PairCrash if living == 2 => {
                 self.note_all(fault);
                 self.publishers[lane] = None;
                 self.forget_server(lane);
@@ -57,7 +66,7 @@ impl World {
             }
             Fault::Split if living == 2 && self.oracle.borrow().fork(Epoch(self.epoch)).is_none() => {
                 let is_planned = self.publishers.iter().flatten().any(|publisher| publisher.astray.is_some());
-                if !is_planned && self.random.random_ratio(1, 2) {
+                if !is_planned {
                     self.note_all(fault);
                     let misses = Astray::Misses(self.random.random_range(1..4));
                     let astray = if self.random.random_ratio(1, 2) { misses } else { Astray::Misreads };
