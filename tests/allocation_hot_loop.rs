@@ -186,7 +186,7 @@ fn a_capture_of_two_lines_is_read_without_an_allocation() {
     }
     let frames: Vec<(usize, capture::Captured)> = frames.into_iter().map(|frame| (0, frame)).collect();
     let file = capture::pcapng(false, &[capture::NgInterface::NANOS], &frames);
-    let window = Window::new(&file[..], Path::new("two lines"), false);
+    let window = Window::new(&file[..], Path::new("two lines"), publisher::input::Packing::Plain);
     let options = MoldOptions { patience: Patience { packets: 40, ns: 0 }, ..MoldOptions::default() };
     let mut feed = MoldFeed::from_window(window, Some(Container::PcapNg), options);
     let (mut messages, mut gaps) = (0u64, 0);

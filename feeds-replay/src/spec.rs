@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use publisher::filter::Filter;
 use publisher::pace::{Pace, Schedule};
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +62,11 @@ pub enum Feed {
     },
     /// An ITCH capture.
     File {
-        /// BinaryFILE, or MoldUDP64 in pcap or pcapng; plain or gzip.
+        /// Any file that holds a feed.
         path: PathBuf,
+        /// What it is, by the name of its kind; left out: by its content.
+        #[serde(default)]
+        kind: Option<String>,
         /// Which MoldUDP64 session to follow; left out: the first.
         session: Option<String>,
         /// The session's date, `YYYY-MM-DD` or `none`.
@@ -73,6 +77,9 @@ pub enum Feed {
         natural: bool,
         /// Carry market participant positions too.
         full: bool,
+        /// Which part of it is wanted.
+        #[serde(default)]
+        filter: Filter,
     },
 }
 
@@ -99,6 +106,9 @@ pub struct Spec {
     /// The publisher's control channel, told to the subscriber.
     #[serde(default)]
     pub control: Option<ControlAt>,
+    /// The folder for the logs of both, if they are to write them.
+    #[serde(default)]
+    pub log: Option<PathBuf>,
     /// The mapping from counter ticks to time that all processes of the run share, as text.
     pub clock: String,
     /// The publisher's core and the subscriber's, where there is one for each.

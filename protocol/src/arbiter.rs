@@ -23,6 +23,9 @@ mod pair;
 
 /// Paths that one arbiter tells apart. Lines of further ones are still taken; they share the last one's counters.
 pub const MAX_PATHS: usize = 8;
+/// How late [`Arbiter::on_timeout`] may be called, ns: more is the caller's own pause. No turn of a loop takes so long unless
+/// the system took the core away.
+pub const OVERSLEPT_NS: u64 = 1_000_000;
 
 /// Settings of an [`Arbiter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,9 +79,7 @@ pub trait Delivery {
     /// named.
     fn on_end(&mut self, at: Stamp);
     /// Two publishers of the channel do not say the same; one is withdrawn. Only who reads several lanes hears of it.
-    fn on_split(&mut self, split: Split) {
-        let _ = split;
-    }
+    fn on_split(&mut self, split: Split);
 }
 
 /// What one path did.
@@ -149,6 +150,8 @@ pub struct ArbiterCounts {
     pub early: u64,
     /// Times that the early store was full and a gap had to be declared before its hedge time.
     pub early_overflows: u64,
+    /// Times that patience was over while nobody polled, and began anew.
+    pub overslept: u64,
     /// Epochs begun after the first.
     pub epochs: u64,
     /// Times that the channel's publishers did not say the same, and one was withdrawn.
@@ -166,6 +169,8 @@ pub struct Arbiter {
     /// Something is missing at the cursor: since when, and the head at that moment. Only what is below that head has had
     /// its hedge time when the time is up.
     missing: Option<(Nanos, Stamp)>,
+    /// Patience is counted from here, where something has been missing for longer: see [`Arbiter::on_timeout`].
+    resumed: Nanos,
     /// Why the lines at the cursor are missing, where a lane said so: the cause, and the stamp where that ends.
     lost_until: Stamp,
     cause: LossCause,
@@ -191,6 +196,7 @@ impl Arbiter {
             head: Stamp(0),
             early: EarlyStore::new(config.early_lines),
             missing: None,
+            resumed: Nanos::ZERO,
             lost_until: Stamp(0),
             cause: LossCause::Missing,
             end: None,
@@ -212,6 +218,13 @@ impl Arbiter {
     /// The stamp that must come next, `None` before anything came.
     pub fn next(&self) -> Option<Stamp> {
         self.next
+    }
+
+    /// The stamp after the newest line that any path has brought, delivered or waiting: how far this subscriber has read what
+    /// it reads from. `None` before anything came.
+    pub fn reached(&self) -> Option<Stamp> {
+        let newest = self.paths[..self.known].iter().map(|state| state.position).max()?;
+        self.next.map(|next| next.max(newest))
     }
 
     /// How many lines are known to exist that have neither been delivered nor named.
@@ -248,7 +261,7 @@ impl Arbiter {
 
     /// When [`Arbiter::on_timeout`] must be called, if nothing comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let hedge = self.missing.map(|(since, _)| since.plus(self.patience_ns()));
+        let hedge = self.missing.map(|(since, _)| self.given_up_at(since));
         let silence = self.paths[..self.known]
             .iter()
             .filter(|state| !state.silent)
@@ -262,11 +275,23 @@ impl Arbiter {
     }
 
     /// Declares what has been missing for the hedge time, and paths that fell silent. Cheap enough for every turn.
+    ///
+    /// A call that comes later than [`Arbiter::next_timeout`] asked by [`OVERSLEPT_NS`] comes from somebody who was not
+    /// running, and may have what is missing in a queue that could not be read meanwhile: patience begins anew,
+    /// once for what was missing then. So a subscriber that was stopped does not declare lost what was sent to it while it
+    /// slept, and one that seldom polls still comes to know what it will never get.
     #[inline]
     pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
-        while let Some((since, head_then)) = self.missing
-            && now.since(since) >= self.patience_ns() as i64
-        {
+        while let Some((since, head_then)) = self.missing {
+            let late_ns = now.since(self.given_up_at(since));
+            if late_ns < 0 {
+                break;
+            }
+            if late_ns >= OVERSLEPT_NS as i64 && self.resumed <= since {
+                self.resumed = now;
+                self.counts.overslept += 1;
+                break;
+            }
             self.give_up_below(head_then, now, delivery);
         }
         let mut has_fallen_silent = false;
@@ -284,9 +309,9 @@ impl Arbiter {
         }
     }
 
-    /// How long what is missing is waited for in all.
-    fn patience_ns(&self) -> u64 {
-        self.config.hedge_ns + self.config.recover_ns
+    /// When what has been missing since `since` is declared lost.
+    fn given_up_at(&self, since: Nanos) -> Nanos {
+        since.max(self.resumed).plus(self.config.hedge_ns + self.config.recover_ns)
     }
 
     /// The stream is taken up at `at` by a delivery that has everything before it already; nothing is told.

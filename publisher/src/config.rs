@@ -243,6 +243,10 @@ pub struct RecoverySection {
     /// The path's MTU in bytes: it decides how many lines an answer's packet holds.
     #[serde(default = "ethernet")]
     pub mtu: u32,
+    /// Keep how each instrument stands in shared memory too, for readers on this host that want the latest alone: 640 bytes
+    /// for each of `[books] instruments`.
+    #[serde(default)]
+    pub conflate: bool,
     /// The core to pin the server to; left out: not pinned.
     pub core: Option<usize>,
 }

@@ -1,6 +1,8 @@
 //! The `publisher` command.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,9 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use cli::{eprintln, println};
 use protocol::arbiter::Delivery;
 use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::log::{Recorder, Role};
 use protocol::record::{ChannelId, Lane};
 use protocol::recovery::Responder;
 use protocol::run::{Carrier, LanePath};
@@ -22,15 +26,17 @@ use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
-use publisher::itch::{Market, Normaliser, NormaliserOptions};
+use publisher::itch::Market;
 use publisher::join::Partner;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::recovery::{self, RecoveryServer};
+use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
+use transport::log::{LogKeeper, LogSink, LogTx};
 use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
@@ -86,6 +92,7 @@ enum Command {
 Examples:
   publisher run itch.toml
   publisher run itch.toml --json | jq .sender_lag_ns      what became of it, for a program
+  publisher run itch.toml --log itch.log                  and write down what was published, to be checked afterwards
   publisher run itch.toml --epoch 7                       in an epoch of your choice; subscribers drop older ones")]
     Run {
         /// The TOML file.
@@ -93,6 +100,12 @@ Examples:
         /// Publish in this epoch, instead of raising the one kept in the state directory.
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
         epoch: Option<u16>,
+        /// Write down what is published, for 'feeds-replay check'. A log that is there is continued.
+        #[arg(long, value_name = "FILE")]
+        log: Option<PathBuf>,
+        /// Write down what the recovery server reads, likewise.
+        #[arg(long, value_name = "FILE")]
+        recovery_log: Option<PathBuf>,
         /// Print the result as JSON.
         #[arg(long)]
         json: bool,
@@ -151,7 +164,10 @@ Examples:
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Run { config, epoch, json } => run(&config, epoch.map(Epoch), json),
+        Command::Run { config, epoch, log, recovery_log, json } => {
+            let logs = LogFiles { publisher: log, recovery: recovery_log };
+            run(&config, epoch.map(Epoch), &logs, json)
+        }
         Command::CheckConfig { config, json } => check_config(&config, json),
         Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
         Command::Devices { json } => publisher::devices::command(json).map_err(Failure::from),
@@ -175,15 +191,22 @@ const HEDGE_NS: u64 = 200_000;
 const RECOVERY_NAP: Duration = Duration::from_micros(100);
 
 type Failure = Box<dyn std::error::Error>;
-type ItchPipeline = Pipeline<OpenFeed, Normaliser>;
+type FeedPipeline = Pipeline<OpenFeed, AnyVenue>;
 
-fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> {
+/// Where what happens is written down.
+struct LogFiles {
+    publisher: Option<PathBuf>,
+    recovery: Option<PathBuf>,
+}
+
+fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let date = open_feed(&config.feed.path, &options)?.session_date(config.feed.date.as_deref())?;
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
@@ -217,7 +240,7 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         eprintln!("note: the capture is read while it is published; its reads will show as sender lag");
     }
     let market = Market::from_venue(&config.feed.market).ok_or("the market was checked with the configuration")?;
-    let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);
+    let venue = source.venue(date, VenueOptions { market, full: config.feed.full });
     let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
     let first = pipeline.peek()?;
     let mut replayed = Replayed::new(&config);
@@ -273,14 +296,36 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
     };
     let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };
     let udp = config.udp.as_ref().map(|udp| UdpTx::open(&udp.options(), &ring)).transpose()?;
+    if logs.recovery.is_some() && config.recovery.is_none() {
+        return Err("--recovery-log is for a publisher with [recovery]".into());
+    }
+    let open = |path: &PathBuf, role| transport::log::open(path, role, &config.channel.name, config.channel.lane);
+    let (log, keeper) = logs.publisher.as_ref().map(|path| open(path, Role::Publisher)).transpose()?.unzip();
+    let recovery_log = logs.recovery.as_ref().map(|path| open(path, Role::Recovery)).transpose()?;
+    let log = log.map(|recorder| LogTx::new(recorder, &ring));
+    let logs = OpenLogs { keeper, recovery: recovery_log };
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
         let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, replayed, (lanes, udp), door, loop_config, clock, &stop, as_json);
+        return finish(
+            &config,
+            pipeline,
+            ring,
+            replayed,
+            ((lanes, udp), log),
+            door,
+            logs,
+            loop_config,
+            clock,
+            &stop,
+            as_json,
+        );
     }
     match udp {
-        None => finish(&config, pipeline, ring, replayed, (), (), loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, replayed, lane, (), loop_config, clock, &stop, as_json),
+        None => finish(&config, pipeline, ring, replayed, ((), log), (), logs, loop_config, clock, &stop, as_json),
+        Some(lane) => {
+            finish(&config, pipeline, ring, replayed, (lane, log), (), logs, loop_config, clock, &stop, as_json)
+        }
     }
 }
 
@@ -318,15 +363,22 @@ fn say_messages(rings: &mut impl Rings) {
     }
 }
 
+/// Logs that are being written; the publisher's own is a lane.
+struct OpenLogs {
+    keeper: Option<LogKeeper>,
+    recovery: Option<(Recorder<LogSink>, LogKeeper)>,
+}
+
 /// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
 #[allow(clippy::too_many_arguments)]
 fn finish<L: LaneTx + Send, R: Rings + Send>(
     config: &Config,
-    pipeline: ItchPipeline,
+    pipeline: FeedPipeline,
     ring: RingWriter,
     replayed: Replayed,
     lanes: L,
     mut rings: R,
+    mut logs: OpenLogs,
     loop_config: PublisherConfig,
     clock: Clock,
     stop: &AtomicBool,
@@ -335,9 +387,14 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
     let Replayed { responder, definitions } = replayed;
+    let mut keepers: Vec<LogKeeper> = logs.keeper.take().into_iter().collect();
     let (recovery, door) = match (&config.recovery, responder) {
         (Some(section), Some(responder)) => {
-            let (server, door) = recovery::open_with(section, &ring, responder)?;
+            let (mut server, door) = recovery::open_with(section, &ring, config.channel_config(), responder)?;
+            if let Some((recorder, keeper)) = logs.recovery.take() {
+                server = server.logged(recorder);
+                keepers.push(keeper);
+            }
             eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
             (Some((server, section.core)), Some(door))
         }
@@ -355,7 +412,8 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
             let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?
-                .with_definitions(definitions);
+                .with_definitions(definitions)
+                .with_counters(ring.counters());
             if let Some(door) = door {
                 admission = admission.with_recovery(door);
             }
@@ -479,6 +537,11 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     if let Some(warning) = publisher.pipeline().source().warning() {
         eprintln!("publisher: taken for the end, as asked: {warning}");
     }
+    // Its log is closed with it.
+    drop(publisher);
+    for keeper in keepers {
+        keeper.finish()?;
+    }
     outcome.map(|_| ()).map_err(Into::into)
 }
 
@@ -531,11 +594,12 @@ fn rdma_in_words(rdma: &RdmaSection) -> String {
 
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let (feed, date) = match open_feed(&config.feed.path, &options) {
         Ok(feed) => {
             let date = feed.session_date(config.feed.date.as_deref());
-            (Ok(format!("{}{}", feed.container(), if feed.is_gzip() { " in gzip" } else { "" })), date)
+            (Ok(format!("{}{}", feed.container(), feed.packing().suffix())), date)
         }
         Err(error) => (Err(error.to_string()), session_date(config.feed.date.as_deref(), None, &config.feed.path)),
     };

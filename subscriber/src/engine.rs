@@ -9,6 +9,7 @@ use protocol::arbiter::{Delivery, Gap};
 use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start, StateReason};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::log::{OwnDigest, OwnDigests};
 use protocol::pair::Split;
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
 use protocol::recovery::{CatchUp, CatchUpConfig, CatchUpCounts};
@@ -480,5 +481,15 @@ impl<H: Handler> Delivery for Turn<'_, H> {
     fn on_end(&mut self, _at: Stamp) {
         self.engine.ended = true;
         self.handler.on_end(&self.engine.context(self.now));
+    }
+}
+
+impl<H> OwnDigests for Turn<'_, H> {
+    fn own_digest(&self, instrument: InstrumentId) -> OwnDigest {
+        // Of one that is not decided on yet the books hold what came so far; the digest is as good as any.
+        match self.engine.choice(instrument) {
+            Choice::Unwanted => OwnDigest::NotKept,
+            Choice::Wanted | Choice::Undecided => OwnDigest::of_books(&self.engine.books, instrument),
+        }
     }
 }

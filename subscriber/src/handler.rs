@@ -9,6 +9,8 @@ use protocol::record::{InstrumentId, Kind, Record, Side, StatusWord, condition};
 use protocol::run::LanePath;
 use protocol::time::Nanos;
 
+use crate::recovery::Behind;
+
 /// A strategy. Every method has an empty body by default: implement what matters.
 ///
 /// Calls come in stream order, on the thread that polls. Within one event of an instrument: [`Handler::on_record`] for
@@ -39,6 +41,10 @@ pub trait Handler {
 
     /// The publisher was started anew. Sequence numbers begin again at 1.
     fn on_epoch(&mut self, _ctx: &Context<'_>, _from: Epoch, _to: Epoch) {}
+
+    /// This subscriber's ring is nearly full: it is too slow, and about to lose lines. Told once in a connection, and only under
+    /// [`Policy::Tracked`](crate::Policy::Tracked), which ends with it.
+    fn on_behind(&mut self, _ctx: &Context<'_>, _behind: &Behind) {}
 
     /// Nothing, not even a heartbeat, has come by this path since `since`.
     fn on_path_silent(&mut self, _ctx: &Context<'_>, _path: LanePath, _since: Nanos) {}

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod history;
 mod network;
 mod oracle;
 mod publisher;
@@ -122,6 +123,9 @@ fn every_seed_ends_with_the_right_books_and_nothing_was_silent() {
         ("publish times right", sum(&outcomes, |o| o.dated)),
     ];
     println!("  │ {}", totals.map(|(what, count)| format!("{count} {what}")).join(", "));
+    let logged = sum(&outcomes, |o| o.logged_lines);
+    println!("  │ logs: {logged} lines and {} digests held against another's", sum(&outcomes, |o| o.logged_digests));
+    assert!(logged > 0);
     print_table(&table);
     assert!(few >= 50, "a seed in which only {few} lines were hit");
     if one.is_none() && seeds >= 2000 {

@@ -90,6 +90,11 @@ impl Oracle {
         self.epochs.get(&epoch.0)?.fork
     }
 
+    /// Whether any epoch has two versions.
+    pub(crate) fn has_forked(&self) -> bool {
+        self.epochs.values().any(|run| run.fork.is_some())
+    }
+
     /// From `at` on a lane says something else.
     pub(crate) fn go_astray(&mut self, lane: usize, at: Stamp) {
         let run = self.epochs.get_mut(&at.epoch().0).expect("an epoch that has begun");

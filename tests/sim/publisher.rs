@@ -6,6 +6,7 @@ use protocol::arbiter::{Delivery, Gap};
 use protocol::book::Start;
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Line, Stamp};
+use protocol::log::{Logged, Recorder};
 use protocol::pair::{CannotJoin, JoinConfig, Joiner};
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
 use protocol::recovery::{Responder, ResponderConfig};
@@ -13,6 +14,7 @@ use protocol::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 
 use crate::clock::Clock;
+use crate::history::Notes;
 use crate::network::{Link, Packet};
 use crate::oracle::Oracle;
 use crate::subscriber::{BOOKS, REPLY_LINES};
@@ -60,11 +62,20 @@ pub(crate) struct Publisher {
     /// The line that the recovery server reads next.
     served: Stamp,
     pub(crate) server_paused_until: u64,
+    pub(crate) log: Recorder<Notes>,
+    server_log: Recorder<Notes>,
 }
 
 impl Publisher {
     /// One that has published nothing.
-    pub(crate) fn new(lane: usize, beginning: Beginning, clock: Clock, history_lines: usize, link: Link) -> Publisher {
+    pub(crate) fn new(
+        lane: usize,
+        beginning: Beginning,
+        clock: Clock,
+        history_lines: usize,
+        link: Link,
+        (log, server_log): (Recorder<Notes>, Recorder<Notes>),
+    ) -> Publisher {
         let config = ChannelConfig { books: BOOKS, start: Start::Strict, digest_every: DIGEST_EVERY };
         let channel = if beginning.lines == 0 {
             ChannelWriter::new(beginning.first.epoch(), config)
@@ -94,7 +105,15 @@ impl Publisher {
             ring: VecDeque::new(),
             served: beginning.first,
             server_paused_until: 0,
+            log,
+            server_log,
         }
+    }
+
+    /// What it publishes, and what its server reads, begins here.
+    pub(crate) fn begin_logs(&mut self) {
+        self.log.on_joined(self.channel.next());
+        self.server_log.on_joined(self.served);
     }
 
     /// Joins the lane `other`, which lives.
@@ -210,12 +229,13 @@ impl Publisher {
         let (first, lines) = self.lines_from(self.served);
         if first > self.served {
             let count = first.0 - self.served.0;
-            self.responder.on_gap(Gap { first: self.served, count, cause: LossCause::Lapped });
+            let mut reader = Logged::new(&mut self.responder, &mut self.server_log);
+            reader.on_gap(Gap { first: self.served, count, cause: LossCause::Lapped });
             self.served = first;
         }
         if !lines.is_empty() {
             let path = LanePath::new(Lane::new(self.lane as u16), Carrier::SharedMemory);
-            self.responder.on_lines(first, &lines, path, None);
+            Logged::new(&mut self.responder, &mut self.server_log).on_lines(first, &lines, path, None);
             self.served = first.plus(lines.len() as u64);
         }
     }

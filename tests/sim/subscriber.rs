@@ -8,6 +8,7 @@ use bookcast_tests::naive::NaiveState;
 use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::book::{BookState, BookView, BooksConfig, EventEnd, Start, StateChange};
 use protocol::line::{Epoch, SequenceNumber, Stamp};
+use protocol::log::{Logged, Recorder};
 use protocol::pair::Split;
 use protocol::record::InstrumentId;
 use protocol::recovery::{CatchUpConfig, Recovery, RecoveryConfig, Session};
@@ -16,6 +17,7 @@ use protocol::time::Nanos;
 use subscriber::{Context, Engine, EngineConfig, Gap, Handler, Selection, Update};
 use transport::LaneRx;
 
+use crate::history::Notes;
 use crate::network::Packet;
 use crate::oracle::{Oracle, before};
 use crate::rdma::RemoteRing;
@@ -167,9 +169,10 @@ pub(crate) struct Subscriber {
     pub(crate) engine: Engine,
     pub(crate) recovery: Recovery,
     pub(crate) check: Check,
-    /// What has come and was not taken in; true for replies.
+    log: Recorder<Notes>,
     /// Where lane 0 writes by RDMA.
     pub(crate) ring: Option<RemoteRing>,
+    /// What has come and was not taken in; true for replies.
     pub(crate) inbox: VecDeque<(bool, Packet)>,
     pub(crate) paused_until: u64,
     pub(crate) refused: u64,
@@ -186,6 +189,7 @@ impl Subscriber {
         session: Session,
         seed: u64,
         name: String,
+        log: Recorder<Notes>,
     ) -> Subscriber {
         let arbiter = ArbiterConfig {
             paths,
@@ -217,6 +221,7 @@ impl Subscriber {
                 dated: 0,
             },
             ring: None,
+            log,
             inbox: VecDeque::new(),
             paused_until: 0,
             refused: 0,
@@ -242,6 +247,7 @@ impl Subscriber {
                 continue;
             };
             let mut turn = self.engine.turn(now, &mut self.check);
+            let mut turn = Logged::new(&mut turn, &mut self.log);
             let time = Some(packet.header.time());
             let path = LanePath::new(packet.header.lane, Carrier::Udp);
             if is_reply {
@@ -259,6 +265,7 @@ impl Subscriber {
             }
         }
         let mut turn = self.engine.turn(now, &mut self.check);
+        let mut turn = Logged::new(&mut turn, &mut self.log);
         if let Some(ring) = &mut self.ring {
             while ring.reader.poll(now, 64, &mut self.arbiter.sink(now, &mut turn)) > 0 {}
         }

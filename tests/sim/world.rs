@@ -8,6 +8,7 @@ use std::rc::Rc;
 use bookcast_tests::naive::NaiveState;
 use bookcast_tests::random::RandomRecords;
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::log::Role;
 use protocol::record::{Flags, InstrumentId, Kind, Record};
 use protocol::recovery::{Connection, RecoveryState, Session};
 use protocol::time::Nanos;
@@ -15,6 +16,7 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
 use crate::clock::Clock;
+use crate::history::{self, Logs};
 use crate::network::{Fault, Link, Packet, Weather};
 use crate::oracle::Oracle;
 use crate::publisher::{Beginning, Publisher};
@@ -117,6 +119,8 @@ pub(crate) struct Outcome {
     pub(crate) missed: u64,
     /// Packets in which they were.
     pub(crate) missed_packets: u64,
+    /// Publishers that were started.
+    pub(crate) starts: u64,
     /// Splits told, publishers that joined, that were refused, publish times told in full, lines that came by RDMA.
     pub(crate) splits: u64,
     pub(crate) joined: u64,
@@ -129,6 +133,9 @@ pub(crate) struct Outcome {
     pub(crate) ended: u64,
     /// From the end of the faults until everybody had the right books, ns.
     pub(crate) healed_ns: u64,
+    /// Lines and book digests of one participant's log that were held against another's.
+    pub(crate) logged_lines: u64,
+    pub(crate) logged_digests: u64,
 }
 
 enum What {
@@ -229,6 +236,7 @@ pub(crate) struct World {
     order: u64,
     queue: BinaryHeap<Reverse<Event>>,
     oracle: Rc<RefCell<Oracle>>,
+    logs: Logs,
     /// The newest epoch, and how many there were.
     epoch: u16,
     epochs: u32,
@@ -275,6 +283,7 @@ impl World {
             order: 0,
             queue: BinaryHeap::new(),
             oracle: Rc::new(RefCell::new(Oracle::default())),
+            logs: Logs::default(),
             epoch: plan.epoch - 1,
             epochs: 0,
             feed: Vec::new(),
@@ -455,7 +464,13 @@ impl World {
             Weather::FAIR
         };
         let clock = self.clocks[lane];
-        let mut publisher = Publisher::new(lane, self.beginning(), clock, self.plan.history_lines, Link::new(weather));
+        let starts = self.outcome.starts;
+        self.outcome.starts += 1;
+        let log = self.logs.begin(Role::Publisher, format!("lane {lane}, start {starts}"));
+        let server_log = self.logs.begin(Role::Recovery, format!("server of lane {lane}, start {starts}"));
+        let link = Link::new(weather);
+        let mut publisher =
+            Publisher::new(lane, self.beginning(), clock, self.plan.history_lines, link, (log, server_log));
         self.oracle.borrow_mut().branch_of_lane[lane] = 0;
         if let Some(living) = living {
             publisher.join(living);
@@ -473,6 +488,8 @@ impl World {
     }
 
     fn begin_publishing(&mut self, lane: usize) {
+        let publisher = self.publishers[lane].as_mut().expect("it is about to publish");
+        publisher.begin_logs();
         self.after(0, What::Publish(lane));
         for subscriber in 0..self.nodes.len() {
             let wait = self.random.random_range(MS..5 * MS);
@@ -557,10 +574,14 @@ impl World {
         let next = publisher.channel.next();
         let clock = publisher.clock.read(self.now);
         let mut first = Stamp(next.0 - lines.len() as u64);
+        history::publish(&mut publisher.log, first, &lines);
         for chunk in lines.chunks(PACKET_LINES) {
             first = first.plus(chunk.len() as u64);
             self.multicast(lane, clock, first, chunk, false);
             publisher.last_sent = self.now;
+        }
+        if publisher.ended {
+            publisher.log.on_end(next);
         }
         if self.now - publisher.last_sent >= 10 * MS || publisher.ended {
             publisher.last_sent = self.now;
@@ -620,7 +641,9 @@ impl World {
             let (mut pieces, coalesced) =
                 if waits { (Vec::new(), 0) } else { ring.write(&lines, now, &mut self.random) };
             if !waits || publisher.ended {
-                pieces.extend(ring.beat(now, clock, publisher.ended, &mut self.random));
+                // Nothing follows only where everything before has been written.
+                let ended = publisher.ended && ring.cursor == publisher.channel.next();
+                pieces.extend(ring.beat(now, clock, ended, &mut self.random));
             }
             let number = ring.number;
             let row = &mut self.outcome.table[state.index()];
@@ -758,7 +781,8 @@ impl World {
         let name = format!("seed {}, subscriber {subscriber}, start {}", self.plan.seed, node.joins);
         let seed = self.random.random();
         let paths = self.plan.lanes + usize::from(self.plan.rdma);
-        node.subscriber = Some(Subscriber::new(Rc::clone(&self.oracle), paths, session, seed, name));
+        let log = self.logs.begin(Role::Subscriber, format!("subscriber {subscriber}, start {}", node.joins));
+        node.subscriber = Some(Subscriber::new(Rc::clone(&self.oracle), paths, session, seed, name, log));
         self.after(MS, What::Connect(subscriber));
     }
 
@@ -928,6 +952,12 @@ impl World {
             ("reply lines", &mut outcome.reply_lines),
         ] {
             *place = sums.get(name).copied().unwrap_or(0);
+        }
+        // Dropped, they close their logs. Those of a split pair differ, as they must.
+        self.publishers.clear();
+        self.nodes.clear();
+        if !self.oracle.borrow().has_forked() {
+            (self.outcome.logged_lines, self.outcome.logged_digests) = self.logs.check(self.plan.seed);
         }
         self.outcome
     }

@@ -9,5 +9,6 @@ pub mod day;
 pub mod naive;
 pub mod programs;
 pub mod random;
+pub mod stage;
 pub mod stream;
 pub mod wire;

@@ -161,6 +161,8 @@ struct Book {
     unjudged: bool,
     /// A snapshot has been asked for.
     snapshotting: bool,
+    /// A snapshot of the venue's is coming in several events: what came of it so far is not the whole book.
+    filling: bool,
     fed_by: FedBy,
 }
 
@@ -182,11 +184,12 @@ impl Book {
         trading_known: true,
         unjudged: false,
         snapshotting: false,
+        filling: false,
         fed_by: FedBy::Nothing,
     };
 
     fn state(&self) -> BookState {
-        match (self.complete, self.stale, self.suspect) {
+        match (self.complete, self.stale, self.suspect || self.filling) {
             (false, ..) | (true, true, _) if self.snapshotting => BookState::Snapshotting,
             (false, ..) => BookState::Unknown,
             (true, true, _) => BookState::Stale,

@@ -20,7 +20,8 @@
 //!  Recover { channel }                 ──►
 //!                                      ◄──  Recovery { connection, key }; requests then go to the recovery server,
 //!                                           by datagrams that bear this key
-//!                                      ◄──  Dropped { … }, Changed { … }   unasked, when it happens
+//!  Position { channel, next, … }       ──►  for who wants to be tracked: no answer
+//!                                      ◄──  Dropped { … }, Changed { … }, Behind { … }   unasked, when it happens
 //! ```
 //!
 //! A session that holds a connection for its client lives as long as the client wants; when it ends, so does the
@@ -82,6 +83,17 @@ pub enum Request {
     Recover {
         /// The channel.
         channel: u16,
+    },
+    /// How far it has read: said now and then, it is told when its ring is nearly full ([`Reply::Behind`]). The only request
+    /// that is not answered.
+    Position {
+        /// The channel.
+        channel: u16,
+        /// The stamp of the line that it reads next.
+        next: u64,
+        /// Lines of the ring that it reads, where that is not the publisher's own.
+        #[serde(default)]
+        ring_lines: Option<u64>,
     },
 }
 
@@ -167,6 +179,15 @@ pub enum Reply {
         channel: u16,
         /// Why.
         why: String,
+    },
+    /// Unasked, once in a session: the client said how far it has read, and is about to lose lines. It is tracked no more.
+    Behind {
+        /// The channel.
+        channel: u16,
+        /// Lines between it and the newest.
+        lines: u64,
+        /// Lines of its ring.
+        ring_lines: u64,
     },
     /// Unasked: the channels are reached in another way than before.
     Changed {

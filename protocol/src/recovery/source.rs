@@ -1,6 +1,7 @@
 //! Where snapshots come from: the books of a reader that missed nothing, and what else a late joiner must be told.
 
 use crate::book::{BookState, Books, BooksConfig, Start};
+use crate::definition::Definition;
 use crate::line::{Epoch, SequenceNumber, Stamp};
 use crate::record::{Flags, InstrumentId, Kind, Record, Side, statistic, status};
 
@@ -68,6 +69,18 @@ impl SnapshotSource {
     /// The stamp of the line that comes next; 0 before anything came.
     pub fn next(&self) -> Stamp {
         self.next
+    }
+
+    /// The last trade or cross of an instrument since the session began.
+    pub fn last_trade(&self, instrument: InstrumentId) -> Option<&Record> {
+        self.extras.get(instrument.index())?.trade.as_ref()
+    }
+
+    /// The newest Definition of an instrument, if one came whole. Allocates.
+    pub fn definition(&self, instrument: InstrumentId) -> Option<Definition> {
+        let (head, rest) = self.extras.get(instrument.index())?.definition.split_first()?;
+        let payload: Vec<u8> = rest.iter().flat_map(|record| record.payload()).copied().collect();
+        Some(Definition::parse(head, &payload))
     }
 
     /// The stream is taken up at `at`.

@@ -192,6 +192,17 @@ impl Mapping {
         assert!(self.writable, "a read-only mapping");
         &self.words(offset, 1)[0].0
     }
+
+    /// The `count` words from byte `offset` on, to be written.
+    ///
+    /// # Panics
+    /// As [`Mapping::words`]; if the mapping is read-only.
+    pub(crate) fn words_mut(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        assert!(self.writable, "a read-only mapping");
+        let words: *const [SharedWord] = self.words(offset, count);
+        // SAFETY: `SharedWord` is a transparent `AtomicU64`, and the mapping is writable.
+        unsafe { &*(words as *const [AtomicU64]) }
+    }
 }
 
 impl Drop for Mapping {

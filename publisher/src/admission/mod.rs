@@ -7,6 +7,7 @@
 //! session, and ends with it. So a subscriber that dies is let go as soon as its host closes the socket for it.
 
 mod rings;
+mod tracking;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -21,21 +22,28 @@ use protocol::record::{Flags, Kind, Record};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
+use transport::counters::{Counter, CounterPage};
 use transport::ring::RingReader;
 
 use crate::recovery::Door;
 
 pub use rings::{Rings, Ticket};
+use tracking::Tracking;
 
 /// The most connections at a time; further ones are closed at once, and counted.
 const MAX_SESSIONS: usize = 256;
-/// The most of them that have not shown who they are.
+/// The most of them that have not shown who they are; the next one takes the place of whoever has been silent longest.
 const MAX_STRANGERS: usize = 32;
+/// Connections accepted in one turn: each has a turn or more to show itself before others can take its place.
+const ACCEPTS_PER_TURN: usize = MAX_STRANGERS / 2;
 /// From one request of a session for a connection to a ring, or for its end, to the next, ns: each is several system calls
 /// and a line in the log, and a single read may bring hundreds. What comes sooner waits.
 const RING_REQUEST_INTERVAL_NS: u64 = 20_000_000;
 /// Lines read from the ring in one turn.
 const LINES_PER_TURN: usize = 4096;
+/// Names of its counters in the ring's counter page, in order.
+const COUNTERS: [&str; 3] =
+    ["tracked subscribers", "tracked lines behind, the slowest", "tracked subscribers let go, nearly lapped"];
 
 /// Why the control channel cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +62,7 @@ pub struct AdmissionCounts {
     pub accepted: u64,
     /// Peers that showed who they are.
     pub identified: u64,
-    /// Connections closed at once because there were too many.
+    /// Connections closed unheard because there were too many.
     pub turned_away: u64,
     /// Sessions ended for a reason of the protocol's: wrong token, no frame, too slow, and so on.
     pub refused: u64,
@@ -64,6 +72,12 @@ pub struct AdmissionCounts {
     pub connects: u64,
     /// Those that could not be made, or ended by themselves.
     pub dropped: u64,
+    /// Subscribers that are tracked now.
+    pub tracked: u64,
+    /// Of these, how many lines the slowest is behind.
+    pub slowest: u64,
+    /// Tracked subscribers whose rings were nearly full: they were told, and are tracked no more.
+    pub lapsed: u64,
 }
 
 /// What the channel's instruments are, by its Definitions so far.
@@ -108,12 +122,15 @@ impl RunSink for Definitions {
 struct Session {
     stream: TcpStream,
     protocol: ServerSession,
+    /// How many connections were accepted before it.
+    number: u64,
     /// The connection to its ring, made or in the making.
     ring: Option<Ticket>,
     /// Its next request is taken then or later.
     takes_at: Nanos,
     /// Its connection to the recovery server.
     recovery: Option<u16>,
+    tracking: Tracking,
 }
 
 /// See the [module](self).
@@ -128,6 +145,7 @@ pub struct Admission<R = ()> {
     recovery: Option<Door>,
     buffer: Vec<u8>,
     counts: AdmissionCounts,
+    counters: Option<[Counter; COUNTERS.len()]>,
 }
 
 impl<R: Rings> Admission<R> {
@@ -157,6 +175,7 @@ impl<R: Rings> Admission<R> {
             recovery: None,
             buffer: vec![0; MAX_BODY_LEN],
             counts: AdmissionCounts::default(),
+            counters: None,
         })
     }
 
@@ -170,6 +189,15 @@ impl<R: Rings> Admission<R> {
     pub fn with_recovery(mut self, door: Door) -> Admission<R> {
         self.channel.recovery = Some(door.info());
         self.recovery = Some(door);
+        self
+    }
+
+    /// Counts those who are tracked on this page, too.
+    ///
+    /// # Panics
+    /// If it is full.
+    pub fn with_counters(mut self, page: &CounterPage) -> Admission<R> {
+        self.counters = Some(COUNTERS.map(|name| page.register(name).expect("the counter page has room")));
         self
     }
 
@@ -197,6 +225,7 @@ impl<R: Rings> Admission<R> {
         let mut work = self.reader.poll(now, LINES_PER_TURN, &mut self.definitions);
         work += self.accept(now);
         work += self.turn_rings(now);
+        work += self.judge_tracked();
         let mut at = 0;
         while at < self.sessions.len() {
             match self.serve(at, now) {
@@ -222,23 +251,42 @@ impl<R: Rings> Admission<R> {
     fn accept(&mut self, now: Nanos) -> usize {
         let mut accepted = 0;
         // A bounded number in one turn, so that a flood of connections does not starve the sessions there are.
-        while accepted < MAX_STRANGERS {
+        while accepted < ACCEPTS_PER_TURN {
             // An error here is the peer's (it has gone again) or passes (no descriptor is free): the next turn tries again.
             let Ok((stream, _)) = self.listener.accept() else { break };
             accepted += 1;
+            let number = self.counts.accepted;
             self.counts.accepted += 1;
             let strangers = self.sessions.iter().filter(|session| !session.protocol.is_identified()).count();
-            if strangers >= MAX_STRANGERS
-                || self.sessions.len() >= MAX_SESSIONS
-                || stream.set_nonblocking(true).is_err()
-            {
+            if strangers >= MAX_STRANGERS || (strangers > 0 && self.sessions.len() >= MAX_SESSIONS) {
+                // Whoever means to show itself has done so by now; those who do not must not keep others out.
+                self.drop_oldest_stranger();
+                self.counts.turned_away += 1;
+            }
+            if self.sessions.len() >= MAX_SESSIONS || stream.set_nonblocking(true).is_err() {
                 self.counts.turned_away += 1;
                 continue;
             }
             let protocol = ServerSession::new(now);
-            self.sessions.push(Session { stream, protocol, ring: None, takes_at: now, recovery: None });
+            self.sessions.push(Session {
+                stream,
+                protocol,
+                number,
+                ring: None,
+                takes_at: now,
+                recovery: None,
+                tracking: Tracking::Not,
+            });
         }
         accepted
+    }
+
+    fn drop_oldest_stranger(&mut self) {
+        let strangers = self.sessions.iter().enumerate().filter(|(_, session)| !session.protocol.is_identified());
+        if let Some((at, _)) = strangers.min_by_key(|(_, session)| session.number) {
+            // It has no ring and no recovery: those are for the identified.
+            self.sessions.swap_remove(at);
+        }
     }
 
     /// Turns the connections, and tells whom it concerns.
@@ -264,9 +312,32 @@ impl<R: Rings> Admission<R> {
         work
     }
 
+    /// Tells tracked subscribers whose rings are nearly full, and lets them go.
+    fn judge_tracked(&mut self) -> usize {
+        let head = self.reader.head();
+        let (mut told, mut tracked, mut slowest) = (0, 0, 0);
+        for session in &mut self.sessions {
+            if let Some((lines, ring_lines)) = session.tracking.judge(head) {
+                told += 1;
+                session.protocol.reply(&Reply::Behind { channel: self.channel.id, lines, ring_lines });
+            } else if let Some((behind, _)) = session.tracking.behind(head) {
+                tracked += 1;
+                slowest = behind.max(slowest);
+            }
+        }
+        self.counts.lapsed += told as u64;
+        (self.counts.tracked, self.counts.slowest) = (tracked, slowest);
+        if let Some(counters) = &mut self.counters {
+            for (counter, value) in counters.iter_mut().zip([tracked, slowest, self.counts.lapsed]) {
+                counter.set(value);
+            }
+        }
+        told
+    }
+
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring, takes_at, recovery } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, takes_at, recovery, tracking, .. } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -290,6 +361,12 @@ impl<R: Rings> Admission<R> {
                 *takes_at = now.plus(RING_REQUEST_INTERVAL_NS);
             }
             let reply = match request {
+                Request::Position { channel, next, ring_lines } if channel == self.channel.id => {
+                    let own = self.reader.shape().capacity() as u64;
+                    tracking.on_position(Stamp(next), ring_lines.unwrap_or(own));
+                    work += 1;
+                    continue;
+                }
                 Request::Connect { channel, ring: offer } if channel == self.channel.id => {
                     if let Some(former) = ring.take() {
                         self.rings.disconnect(former);
@@ -377,6 +454,7 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
         },
         Request::Instruments { channel: id, .. }
         | Request::Recover { channel: id }
+        | Request::Position { channel: id, .. }
         | Request::Connect { channel: id, .. }
         | Request::Disconnect { channel: id } => {
             Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }

@@ -26,6 +26,29 @@ use usher::Usher;
 /// Lines of answers taken in one turn.
 const LINES_PER_TURN: usize = 512;
 
+/// What becomes of a subscriber that is too slow. Nobody waits for it in any case. (Who wants the latest of each instrument
+/// alone is never too slow: see [`Conflated`](crate::Conflated).)
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// It is told what it lost, and gets it from the recovery server, or snapshots.
+    #[default]
+    Gap,
+    /// The same; and while it keeps up it says every few milliseconds how far it has read, by the thread that holds the control
+    /// connection. The publisher counts that, and when this subscriber's ring is nearly full it is told so
+    /// ([`Handler::on_behind`](crate::Handler::on_behind)), and goes on with policy `Gap` until the next connection. By
+    /// datagrams it is measured by the publisher's ring: what waits in a socket's queue for longer than that is slow, too.
+    Tracked,
+}
+
+/// A tracked subscriber's ring was nearly full.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Behind {
+    /// Lines between this subscriber and the newest, when the publisher said so.
+    pub lines: u64,
+    /// Lines of the ring that it reads.
+    pub ring_lines: u64,
+}
+
 /// Where a subscriber asks for what it lost, and how.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RecoveryOptions {
@@ -45,6 +68,10 @@ pub struct RecoveryOptions {
     pub requests: RecoveryConfig,
     /// How much is kept while snapshots are waited for.
     pub catch_up: CatchUpConfig,
+    /// What becomes of this subscriber when it is too slow.
+    pub policy: Policy,
+    /// Lines of the ring that it reads, where that is not the publisher's own: for [`Policy::Tracked`].
+    pub ring_lines: Option<u64>,
     /// Faults done to the answers, to try what becomes of it.
     pub faults: Option<FaultPlan>,
 }
@@ -60,11 +87,17 @@ impl RecoveryOptions {
             receive_buffer: 4 << 20,
             patience_ns: 500_000_000,
             early_lines: 1 << 16,
-            // Half of it is the longest snapshot that can be had: a book of 16,000 orders.
             requests: RecoveryConfig { reply_lines: 1 << 15, ..RecoveryConfig::default() },
             catch_up: CatchUpConfig::default(),
+            policy: Policy::Gap,
+            ring_lines: None,
             faults: None,
         }
+    }
+
+    /// The same, and tracked.
+    pub fn tracked(self) -> RecoveryOptions {
+        RecoveryOptions { policy: Policy::Tracked, ..self }
     }
 }
 
@@ -81,6 +114,10 @@ pub struct RecoveryStatus {
     pub reconnects: u64,
     /// Requests that the system did not send.
     pub unsent: u64,
+    /// What becomes of this subscriber when it is too slow: as asked for, or [`Policy::Gap`] since it was.
+    pub policy: Policy,
+    /// Times that the publisher let go of it because its ring was nearly full.
+    pub lapses: u64,
     /// Why the server cannot be had at this moment; empty if it can.
     pub trouble: String,
 }
@@ -115,6 +152,10 @@ pub(crate) struct Recoverer {
     faults: Option<FaultPlan>,
     reconnects: u64,
     unsent: u64,
+    /// As asked for, and as it is.
+    asked_policy: Policy,
+    policy: Policy,
+    lapses: u64,
 }
 
 impl Recoverer {
@@ -130,6 +171,9 @@ impl Recoverer {
             faults: options.faults.clone(),
             reconnects: 0,
             unsent: 0,
+            asked_policy: options.policy,
+            policy: options.policy,
+            lapses: 0,
         }
     }
 
@@ -138,6 +182,11 @@ impl Recoverer {
     pub(crate) fn turn<T: Recovering>(&mut self, now: Nanos, arbiter: &mut Arbiter, target: &mut T) {
         if let Some(admitted) = self.usher.next() {
             self.reconnect(admitted);
+        }
+        if self.policy == Policy::Tracked
+            && let Some(reached) = arbiter.reached()
+        {
+            self.usher.set_position(reached);
         }
         let Some((_, way)) = &mut self.way else { return };
         if self.recovery.state() != RecoveryState::Live {
@@ -149,6 +198,18 @@ impl Recoverer {
         }
     }
 
+    /// What the publisher said if it has let go of this tracked subscriber since the last call.
+    #[inline]
+    pub(crate) fn take_behind(&mut self) -> Option<Behind> {
+        if self.policy != Policy::Tracked {
+            return None;
+        }
+        let behind = self.usher.lapsed()?;
+        self.policy = Policy::Gap;
+        self.lapses += 1;
+        Some(behind)
+    }
+
     #[cold]
     fn reconnect(&mut self, admitted: usher::Admitted) {
         let usher::Admitted { connection, key: RequestKey(key), lane } = admitted;
@@ -157,6 +218,8 @@ impl Recoverer {
             Some(plan) => Way::Faulty(Box::new(FaultInjector::new(lane, plan))),
             None => Way::Plain(Box::new(lane)),
         };
+        // Another publisher, or the same anew, knows nothing of how slow this subscriber was.
+        self.policy = self.asked_policy;
         self.reconnects += u64::from(self.way.is_some());
         self.way = Some((connection, way));
     }
@@ -169,6 +232,8 @@ impl Recoverer {
             connection: self.way.as_ref().map(|(connection, _)| *connection),
             reconnects: self.reconnects,
             unsent: self.unsent,
+            policy: self.policy,
+            lapses: self.lapses,
             trouble: self.usher.trouble(),
         }
     }

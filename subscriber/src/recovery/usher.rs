@@ -1,19 +1,20 @@
 //! The usher: holds the control connection that lets this subscriber into the recovery server, and asks again when it broke.
 
 use std::net::{SocketAddr, SocketAddrV4};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use protocol::control::RequestKey;
+use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
 use protocol::recovery::Connection;
 use transport::reply::ReplyRx;
 
-use super::RecoveryOptions;
-use crate::control::Control;
+use super::{Behind, Policy, RecoveryOptions};
+use crate::control::{Control, ControlError, Notice};
 
 /// How long asking the publisher may take.
 const ASK_PATIENCE: Duration = Duration::from_secs(1);
@@ -38,6 +39,12 @@ struct Shared {
     over: AtomicBool,
     /// Why there is no connection now; empty while there is one.
     trouble: Mutex<String>,
+    /// How far the poller has read, for who is tracked; 0 before it read anything.
+    position: AtomicU64,
+    /// The publisher has said that it is tracked no more: how many lines it was behind, and the size of its ring.
+    lapsed: AtomicBool,
+    behind: AtomicU64,
+    ring_lines: AtomicU64,
 }
 
 /// The poller's side of the usher: ends the thread when it is dropped.
@@ -54,7 +61,8 @@ impl Usher {
         let shared = Arc::new(Shared::default());
         // One at a time: the next connection is asked for when this one is over.
         let (sender, admitted) = sync_channel(1);
-        let mut desk = Desk { options, channel, shared: Arc::clone(&shared), sender, control: None };
+        let mut desk =
+            Desk { options, channel, shared: Arc::clone(&shared), sender, control: None, id: 0, reported: None };
         desk.say("the publisher was not asked yet".to_owned());
         let thread = match std::thread::Builder::new().name("bookcast-recovery".to_owned()).spawn(move || desk.run()) {
             Ok(thread) => Some(thread),
@@ -75,6 +83,26 @@ impl Usher {
         }
         self.shared.fresh.swap(false, Ordering::Acquire);
         self.admitted.try_recv().ok()
+    }
+
+    /// Says how far the poller has read. One store.
+    #[inline]
+    pub(super) fn set_position(&self, next: Stamp) {
+        // Relaxed: the number carries nothing but itself.
+        self.shared.position.store(next.0, Ordering::Relaxed);
+    }
+
+    /// What the publisher said when it let go of this subscriber, once. One load while it has said nothing.
+    #[inline]
+    pub(super) fn lapsed(&self) -> Option<Behind> {
+        // Acquire: pairs with the Release in `Desk::take_notices`.
+        if !self.shared.lapsed.load(Ordering::Acquire) {
+            return None;
+        }
+        self.shared.lapsed.store(false, Ordering::Relaxed);
+        let [lines, ring_lines] =
+            [&self.shared.behind, &self.shared.ring_lines].map(|number| number.load(Ordering::Relaxed));
+        Some(Behind { lines, ring_lines })
     }
 
     /// Why there is no connection now; empty while there is one.
@@ -101,6 +129,10 @@ struct Desk {
     shared: Arc<Shared>,
     sender: SyncSender<Admitted>,
     control: Option<Control>,
+    /// The channel's number.
+    id: u16,
+    /// The position reported last on this connection.
+    reported: Option<u64>,
 }
 
 impl Desk {
@@ -109,13 +141,11 @@ impl Desk {
         while !self.shared.over.load(Ordering::Relaxed) {
             match &mut self.control {
                 Some(control) => {
-                    // What the publisher says beside is for the lanes; that the connection stands is what matters here.
-                    while let Some(outcome) = control.next_notice().transpose() {
-                        if let Err(error) = outcome {
-                            self.control = None;
-                            self.say(error.to_string());
-                            break;
-                        }
+                    let outcome = take_notices(control, self.id, &self.shared)
+                        .and_then(|()| report(control, self.id, &self.options, &self.shared, &mut self.reported));
+                    if let Err(error) = outcome {
+                        self.control = None;
+                        self.say(error.to_string());
                     }
                 }
                 // A connection that the poller has not taken up yet is one too many already: it stands still.
@@ -137,7 +167,7 @@ impl Desk {
     /// Asks to be let in; on success the poller finds the connection.
     fn ask(&mut self) -> Result<(), String> {
         let RecoveryOptions { control: address, token, name, receive_buffer, .. } = &self.options;
-        let in_words = |error: crate::ControlError| error.to_string();
+        let in_words = |error: ControlError| error.to_string();
         let mut control = Control::connect_within(ASK_PATIENCE, *address, token, name).map_err(in_words)?;
         let channels = control.directory().map_err(in_words)?;
         let Some(channel) = channels.iter().find(|channel| channel.name == self.channel) else {
@@ -154,6 +184,9 @@ impl Desk {
         match self.sender.try_send(admitted) {
             Ok(()) => {
                 self.control = Some(control);
+                (self.id, self.reported) = (channel.id, None);
+                // What the last connection said of this subscriber's pace is over with it.
+                self.shared.lapsed.store(false, Ordering::Relaxed);
                 // Release: pairs with the Acquire in `Usher::next`.
                 self.shared.fresh.store(true, Ordering::Release);
                 Ok(())
@@ -162,6 +195,38 @@ impl Desk {
             Err(TrySendError::Disconnected(_)) => Err("the subscriber is gone".to_owned()),
         }
     }
+}
+
+/// Hears what the publisher says unasked. What concerns lanes is theirs to hear; that the connection stands matters here, and
+/// whether this subscriber is tracked.
+fn take_notices(control: &mut Control, id: u16, shared: &Shared) -> Result<(), ControlError> {
+    while let Some(notice) = control.next_notice()? {
+        if let Notice::Behind { channel, lines, ring_lines } = notice
+            && channel == id
+        {
+            shared.behind.store(lines, Ordering::Relaxed);
+            shared.ring_lines.store(ring_lines, Ordering::Relaxed);
+            // Release: pairs with the Acquire in `Usher::lapsed`. The publisher says it once in a connection.
+            shared.lapsed.store(true, Ordering::Release);
+        }
+    }
+    Ok(())
+}
+
+/// Says how far the poller has read, if it is tracked and has read anything new.
+fn report(
+    control: &mut Control,
+    id: u16,
+    options: &RecoveryOptions,
+    shared: &Shared,
+    reported: &mut Option<u64>,
+) -> Result<(), ControlError> {
+    let next = shared.position.load(Ordering::Relaxed);
+    if options.policy != Policy::Tracked || next == 0 || *reported == Some(next) {
+        return Ok(());
+    }
+    *reported = Some(next);
+    control.report(id, Stamp(next), options.ring_lines)
 }
 
 fn say(shared: &Shared, trouble: String) {

@@ -205,6 +205,9 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
     if let Some(split) = view.last_split {
         lines.push(format!("  its publishers do not say the same: {}", split_text(split)));
     }
+    if totals.nearly_full > 0 {
+        lines.push("  its ring was nearly full: the publisher said so, and tracks it no more".to_owned());
+    }
     if let Some(trouble) = &view.recovery_trouble {
         let trouble = if trouble.is_empty() { String::new() } else { format!("; {trouble}") };
         lines.push(format!(

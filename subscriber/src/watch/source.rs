@@ -88,7 +88,7 @@ impl Source for subscriber::rdma::RdmaRx {
     fn paths(&self, before: &[Path], now: Nanos) -> Vec<Path> {
         // Said to whoever reads along; the terminal's own screen hides it, as it does all of standard error.
         while let Some(news) = self.next_news() {
-            eprintln!("RDMA: {news}");
+            cli::eprintln!("RDMA: {news}");
         }
         let mut paths = Vec::new();
         if let Some(ud) = self.ud() {

@@ -1,5 +1,7 @@
 //! What is looked at: the handler that keeps count, and the view that is taken of it.
 
+use std::time::Duration;
+
 use protocol::arbiter::Gap;
 use protocol::arbiter::PathCounts;
 use protocol::book::MAX_INSTRUMENTS;
@@ -10,7 +12,9 @@ use protocol::record::{InstrumentId, status as action};
 use protocol::run::LanePath;
 use protocol::time::Nanos;
 use serde::Serialize;
-use subscriber::{Bbo, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update};
+use subscriber::{
+    Bbo, Behind, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update,
+};
 
 use super::source::{Path, Source};
 
@@ -41,6 +45,10 @@ pub(crate) struct Tally {
     ended: bool,
     /// When the first line came.
     first: Option<Nanos>,
+    /// Times that it was told that its ring is nearly full.
+    behind: u64,
+    /// How long each line takes on purpose.
+    pub(crate) slow: Option<Duration>,
 }
 
 impl Tally {
@@ -62,6 +70,13 @@ impl Handler for Tally {
         if let Some(seen) = self.seen(update.record.instrument_id()) {
             seen.lines += 1;
         }
+        if let Some(slow) = self.slow {
+            std::thread::sleep(slow);
+        }
+    }
+
+    fn on_behind(&mut self, _: &Context<'_>, _: &Behind) {
+        self.behind += 1;
     }
 
     fn on_definition(&mut self, _: &Context<'_>, instrument: InstrumentId, _: &Definition) {
@@ -139,6 +154,8 @@ pub(crate) struct Totals {
     pub(crate) lines_recovered: u64,
     /// Requests to it.
     pub(crate) recovery_requests: u64,
+    /// Times that the publisher said that this subscriber's ring is nearly full.
+    pub(crate) nearly_full: u64,
     /// Snapshots that it gave.
     pub(crate) snapshots: u64,
     pub(crate) epochs_begun: u64,
@@ -344,6 +361,7 @@ impl Viewer {
                 epochs_begun: tally.epochs,
                 splits: arbiter.splits,
                 silences: tally.silences,
+                nearly_full: tally.behind,
                 digests_agreed: digests.compared - digests.disagreed,
                 digests_disagreed: digests.disagreed,
                 digests_healed: digests.healed,

@@ -175,6 +175,43 @@ fn what_does_not_fit_into_one_reply_goes_on_in_the_next() {
 }
 
 #[test]
+fn a_snapshot_that_is_longer_than_other_replies_comes_by_itself_and_whole() {
+    let small = |id: u64| add(1, id, 100);
+    let records: Vec<Record> =
+        (0..5).map(small).chain((5..605).map(|id| add(2, id, 100))).chain([add(3, 999, 1)]).collect();
+    let config = ResponderConfig { reply_lines: 64, most_reply_lines: 1024, ..ResponderConfig::default() };
+    let mut responder = fed(config, &stream(&records));
+    let asked = |first: u32, max_lines| Ask::Snapshots {
+        first: InstrumentId(first),
+        last: InstrumentId(u32::MAX),
+        not_before: stamp(1),
+        max_lines,
+    };
+    // With what comes before it does not fit; then it comes alone, and what follows after it.
+    let mut covered = Vec::new();
+    for (number, first) in [(1, 1), (2, 2), (3, 3)] {
+        ask(&mut responder, number, asked(first, 1 << 17));
+        let got = replies(&mut responder, Nanos(1));
+        let Answer::Snapshots { next, .. } = begin(&got).answer else { panic!("{:?}", begin(&got)) };
+        covered.push((got.len(), next.map(|next| next.0)));
+        let records: Vec<Record> = got[1..].iter().map(|(_, record)| *record).collect();
+        assert!(crate::recovery::Snapshot::from_records(&records).is_some());
+        // What was lost on the way of it is sent again.
+        ask(&mut responder, number, asked(first, 1 << 17));
+        assert_eq!(replies(&mut responder, Nanos(1)), got);
+    }
+    assert_eq!(covered, [(8, Some(2)), (603, Some(3)), (4, None)]);
+    // Who cannot take so many is told which it is, and so is everybody beyond what the server gives.
+    ask(&mut responder, 4, asked(2, 600));
+    let too_long = Answer::Refused { why: Refusal::TooLong, number: 2 };
+    assert_eq!(begin(&replies(&mut responder, Nanos(1))).answer, too_long);
+    let config = ResponderConfig { reply_lines: 64, most_reply_lines: 512, ..ResponderConfig::default() };
+    let mut responder = fed(config, &stream(&records));
+    ask(&mut responder, 1, asked(2, 1 << 17));
+    assert_eq!(begin(&replies(&mut responder, Nanos(1))).answer, too_long);
+}
+
+#[test]
 fn no_snapshot_is_taken_inside_an_event_or_of_a_book_in_doubt() {
     let mut open = add(1, 2, 100);
     open.flags = Flags::NONE;
