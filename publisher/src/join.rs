@@ -9,6 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cli::eprintln;
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::pair::{CannotJoin, JoinConfig, Joiner};
 use protocol::record::{ChannelId, Lane};
