@@ -18,6 +18,7 @@
 //! - [`devices`]: the RDMA devices of this host, for whoever sets it up.
 //! - [`config`], [`epoch`], [`pin`], [`drive`]: what a process around the loop needs.
 //!
+//! - [`join`]: what a publisher does that starts while another lane of its channel is alive.
 //! - [`recovery`]: the server that sends again what subscribers lost, a thread of its own.
 //!
 //! Left out: back-pressure. The loop waits for no subscriber and knows of none.
@@ -40,6 +41,7 @@ pub mod feed;
 pub mod filter;
 pub mod input;
 pub mod itch;
+pub mod join;
 pub mod open;
 pub mod pace;
 pub mod pin;

@@ -12,18 +12,22 @@ use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand};
 use cli::{eprintln, println};
+use protocol::arbiter::Delivery;
 use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
-use protocol::line::Epoch;
+use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::log::{Recorder, Role};
 use protocol::record::{ChannelId, Lane};
+use protocol::recovery::Responder;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
-use publisher::admission::{Admission, Rings};
+use publisher::admission::{Admission, Definitions, Rings};
 use publisher::config::{Config, RdmaSection, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::Market;
+use publisher::join::Partner;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
@@ -60,6 +64,10 @@ A configuration, with everything that must be said and some that may be:
   pace = { speed = 1.0 }               # or { rate = 100000.0 } messages a second, or \"max\"
   [udp]                                # leave out for shared memory alone
   group = \"239.255.7.1\"
+  port = 30001
+  interface = \"127.0.0.1\"
+  [partner]                            # the other publisher's datagrams, if it is on another host
+  group = \"239.255.7.2\"
   port = 30001
   interface = \"127.0.0.1\"
   [rdma]                               # needs a build with --features rdma
@@ -210,9 +218,23 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
         rdma.options(config.run.heartbeat_ms).check()?;
     }
     shm::check_free(config.ring.directory.as_deref(), &config.channel.name, Lane::new(config.channel.lane))?;
-    let epoch = match epoch {
-        Some(epoch) => epoch,
-        None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
+    let clock = Clock::calibrate();
+    // With --epoch nothing is kept, so nothing is locked.
+    let (state_dir, name) = (&config.run.state_dir, &config.channel.name);
+    let mut starting = epoch.is_none().then(|| publisher::epoch::lock(state_dir, name)).transpose()?;
+    let partner = Partner::find(&config, clock)?;
+    let epoch = match (epoch, &partner) {
+        (asked, Some(partner)) => {
+            partner.check_epoch(asked)?;
+            if asked.is_none() {
+                publisher::epoch::adopt(state_dir, name, partner.epoch)?;
+            }
+            // Joining may take a while, and keeps nobody.
+            starting = None;
+            partner.epoch
+        }
+        (Some(epoch), None) => epoch,
+        (None, None) => publisher::epoch::raise(state_dir, name)?,
     };
     let source = open_feed(&config.feed.path, &FeedOptions { preload: Some(PRELOAD_BYTES), ..options })?;
     if !source.is_preloaded() {
@@ -222,9 +244,22 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
     let venue = source.venue(date, VenueOptions { market, full: config.feed.full });
     let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
     let first = pipeline.peek()?;
+    let mut replayed = Replayed::new(&config);
+    let joined_start = match partner {
+        Some(partner) => {
+            eprintln!("lane {} is alive in epoch {}: replaying the feed to join it", partner.lane.0, epoch.0);
+            replayed.begin(Stamp::new(epoch, SequenceNumber::FIRST));
+            let has_digests = config.run.digest_every > 0;
+            let beside = |stamp, line: &Line| replayed.on_line(stamp, line);
+            partner.join(&mut pipeline, config.feed.pace, has_digests, clock, &stop, beside)?
+        }
+        None => None,
+    };
 
+    let first_line = pipeline.channel().next().sequence();
     let ring = RingWriter::create(&RingOptions {
         dir: config.ring.directory.clone(),
+        first: first_line,
         ..RingOptions::new(
             &config.channel.name,
             ChannelId::new(config.channel.id),
@@ -233,6 +268,10 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
             config.ring.lines,
         )
     })?;
+    drop(starting);
+    if first_line != SequenceNumber::FIRST {
+        eprintln!("joined: publishing from sequence {}", first_line.0);
+    }
     eprintln!(
         "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {}",
         config.feed.path.display(),
@@ -248,11 +287,11 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
              hugetlbfs where this user may write"
         );
     }
-    let clock = Clock::calibrate();
     let schedule = Schedule {
         pace: config.feed.pace,
-        // Time for subscribers that wait for this publisher to find it before the first line.
-        start_ns: clock.now().plus(config.run.lead_ms * 1_000_000).0,
+        // Time for subscribers that wait for this publisher to find it before the first line; one that joined goes on in
+        // step with the lane that it joined.
+        start_ns: joined_start.unwrap_or_else(|| clock.now().plus(config.run.lead_ms * 1_000_000)).0,
         first_ns: first.map_or(0, |due| due.time.0),
         first_ordinal: pipeline.first_ordinal(),
     };
@@ -266,18 +305,45 @@ fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Res
     let recovery_log = logs.recovery.as_ref().map(|path| open(path, Role::Recovery)).transpose()?;
     let log = log.map(|recorder| LogTx::new(recorder, &ring));
     let logs = OpenLogs { keeper, recovery: recovery_log };
+    let prepared =
+        Prepared { config: &config, pipeline, ring, replayed, logs, loop_config, clock, stop: &stop, as_json };
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
-        let recovering = config.recovery.map_or(0, |recovery| recovery.subscribers);
+        let recovering = prepared.config.recovery.map_or(0, |recovery| recovery.subscribers);
         let options = rdma.options(config.run.heartbeat_ms);
-        let (lanes, replies, door) = publisher::rdma::open(&options, &ring, recovering)?;
-        let (lanes, rings) = (((lanes, udp), log), (door, replies));
-        return finish(&config, pipeline, ring, lanes, rings, logs, loop_config, clock, &stop, as_json);
+        let (lanes, replies, door) = publisher::rdma::open(&options, &prepared.ring, recovering)?;
+        return finish(prepared, ((lanes, udp), log), (door, replies));
     }
-    let rings = ((), ());
     match udp {
-        None => finish(&config, pipeline, ring, ((), log), rings, logs, loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, (lane, log), rings, logs, loop_config, clock, &stop, as_json),
+        None => finish(prepared, ((), log), ((), ())),
+        Some(lane) => finish(prepared, (lane, log), ((), ())),
+    }
+}
+
+/// What stands beside the loop and must know the lines before the ring's first, where some were replayed to join another lane.
+struct Replayed {
+    responder: Option<Responder>,
+    definitions: Definitions,
+}
+
+impl Replayed {
+    fn new(config: &Config) -> Replayed {
+        let responder = config.recovery.as_ref().map(|section| recovery::responder(section, config.channel_config()));
+        Replayed { responder, definitions: Definitions::default() }
+    }
+
+    fn begin(&mut self, first: Stamp) {
+        if let Some(responder) = &mut self.responder {
+            responder.on_joined(first);
+        }
+    }
+
+    fn on_line(&mut self, stamp: Stamp, line: &Line) {
+        self.definitions.on_line(stamp, &line.record);
+        if let Some(responder) = &mut self.responder {
+            let path = LanePath::new(Lane::new(0), Carrier::Local);
+            responder.on_lines(stamp, std::slice::from_ref(line), path, None);
+        }
     }
 }
 
@@ -294,26 +360,32 @@ struct OpenLogs {
     recovery: Option<(Recorder<LogSink>, LogKeeper)>,
 }
 
-/// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
-#[allow(clippy::too_many_arguments)]
-fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
-    config: &Config,
+/// All that a run needs but its lanes, which settle its type.
+struct Prepared<'a> {
+    config: &'a Config,
     pipeline: FeedPipeline,
     ring: RingWriter,
-    lanes: L,
-    (mut rings, replies): (R, W),
-    mut logs: OpenLogs,
+    replayed: Replayed,
+    logs: OpenLogs,
     loop_config: PublisherConfig,
     clock: Clock,
-    stop: &AtomicBool,
+    stop: &'a AtomicBool,
     as_json: bool,
+}
+
+/// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
+fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
+    prepared: Prepared<'_>,
+    lanes: L,
+    (mut rings, replies): (R, W),
 ) -> Result<(), Failure> {
+    let Prepared { config, pipeline, ring, replayed, mut logs, loop_config, clock, stop, as_json } = prepared;
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
     let mut keepers: Vec<LogKeeper> = logs.keeper.take().into_iter().collect();
-    let (recovery, door) = match &config.recovery {
-        Some(section) => {
-            let (mut server, door) = recovery::open(section, &ring, config.channel_config(), replies)?;
+    let (recovery, door) = match (&config.recovery, replayed.responder) {
+        (Some(section), Some(responder)) => {
+            let (mut server, door) = recovery::open_with(section, &ring, config.channel_config(), responder, replies)?;
             if let Some((recorder, keeper)) = logs.recovery.take() {
                 server = server.logged(recorder);
                 keepers.push(keeper);
@@ -321,7 +393,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
             eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
             (Some((server, section.core)), Some(door))
         }
-        None => (None, None),
+        _ => (None, None),
     };
     // What turns beside the loop, on a thread of its own.
     let beside: Option<Box<dyn FnMut(Nanos) -> usize + Send>> = match &config.control {
@@ -335,6 +407,7 @@ fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
             let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?
+                .with_definitions(replayed.definitions)
                 .with_counters(ring.counters());
             if let Some(door) = door {
                 admission = admission.with_recovery(door);

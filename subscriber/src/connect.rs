@@ -157,6 +157,31 @@ impl Builder {
         Ok(self.lanes(rx, 1))
     }
 
+    /// Over this host's shared memory, from both of the channel's publishers: A, which is lane 0, and B, lane 1. The first copy
+    /// of each line wins, and either may die. Copies that differ are told by [`Handler::on_split`](crate::Handler::on_split).
+    ///
+    /// # Errors
+    /// [`ConnectError::SharedMemory`] if there can never be a ring of that name.
+    pub fn shared_memory_pair(mut self) -> Result<Subscriber<(ShmRx, ShmRx)>, ConnectError> {
+        // A publisher that comes back begins at the newest line; what is before stands in the other one's ring yet.
+        self.arbiter.early_lines = self.arbiter.early_lines.max(1 << 16);
+        let rx = (self.clone().lane(0).shared_memory_rx()?, self.clone().lane(1).shared_memory_rx()?);
+        Ok(self.lanes(rx, 2))
+    }
+
+    /// Over UDP multicast, from both of the channel's publishers; as [`Builder::shared_memory_pair`].
+    ///
+    /// # Errors
+    /// [`ConnectError::Udp`], for either.
+    pub fn udp_pair(
+        self,
+        options: (&UdpOptions, &UdpOptions),
+        channel: ChannelId,
+    ) -> Result<Subscriber<(UdpRx, UdpRx)>, ConnectError> {
+        let rx = (UdpRx::open(options.0, channel)?, UdpRx::open(options.1, channel)?);
+        Ok(self.lanes(rx, 2))
+    }
+
     /// Over UDP multicast.
     ///
     /// # Errors

@@ -63,6 +63,7 @@ pub use protocol::arbiter::Gap;
 pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder, StateChange, StateReason};
 pub use protocol::conflation::{BestLevels, ConflatedBook, LastTrade};
 pub use protocol::definition::Definition;
+pub use protocol::pair::Split;
 pub use protocol::record::InstrumentId;
 #[cfg(feature = "rdma")]
 pub use recovery::ReplyRingOptions;

@@ -1,6 +1,8 @@
 use super::*;
 use crate::record::{InstrumentId, Kind, Record};
 
+mod pair;
+
 const EPOCH: Epoch = Epoch(1);
 
 fn stamp(sequence: u64) -> Stamp {
@@ -29,6 +31,7 @@ enum Seen {
     Epoch(u16, u16),
     Silent(u16),
     End(u64),
+    Split(Split),
 }
 
 /// Notes what is delivered, and checks that each line is the one its stamp says.
@@ -66,6 +69,9 @@ impl Delivery for Notes {
     }
     fn on_end(&mut self, at: Stamp) {
         self.seen.push(Seen::End(at.sequence().0));
+    }
+    fn on_split(&mut self, split: Split) {
+        self.seen.push(Seen::Split(split));
     }
 }
 
@@ -438,7 +444,7 @@ fn every_line_is_delivered_or_named_exactly_once_whatever_the_network_does() {
                 }
                 Seen::End(at) => assert_eq!(at, total + 1, "seed {seed}"),
                 Seen::Silent(_) => {}
-                Seen::Epoch(..) => panic!("seed {seed}: no epoch changed"),
+                Seen::Epoch(..) | Seen::Split(_) => panic!("seed {seed}: {seen:?}"),
             }
         }
         assert_eq!(next, total + 1, "seed {seed}: everything is accounted for");

@@ -5,6 +5,7 @@ use crate::arbiter::{Delivery, Gap};
 use crate::book::Books;
 use crate::hash::{h64, log_hash};
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
+use crate::pair::Split;
 use crate::record::{Flags, InstrumentId, Kind, Lane, Record, digest};
 use crate::recovery::{Fate, Recovering, Snapshot};
 use crate::run::LanePath;
@@ -270,6 +271,10 @@ impl<D: Delivery + OwnDigests, S: EntrySink> Delivery for Logged<'_, D, S> {
     fn on_end(&mut self, at: Stamp) {
         self.recorder.on_end(at);
         self.inner.on_end(at);
+    }
+
+    fn on_split(&mut self, split: Split) {
+        self.inner.on_split(split);
     }
 }
 

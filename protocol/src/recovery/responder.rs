@@ -9,6 +9,7 @@ use crate::arbiter::{Delivery, Gap};
 use crate::book::{BooksConfig, Start};
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
 use crate::log::{OwnDigest, OwnDigests};
+use crate::pair::Split;
 use crate::record::{InstrumentId, Lane, Record};
 use crate::run::LanePath;
 use crate::time::Nanos;
@@ -434,6 +435,10 @@ impl Delivery for Responder {
     }
 
     fn on_joined(&mut self, at: Stamp) {
+        if self.source.next() == at {
+            // What was replayed before the ring began goes on there.
+            return;
+        }
         self.history.restart(at);
         self.source.on_joined(at);
     }
@@ -446,6 +451,7 @@ impl Delivery for Responder {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
 }
 
 impl OwnDigests for Responder {

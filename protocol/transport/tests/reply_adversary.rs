@@ -135,6 +135,9 @@ impl Delivery for Told {
     fn on_epoch(&mut self, _: Epoch, _: Epoch) {}
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
+    fn on_split(&mut self, split: protocol::pair::Split) {
+        panic!("there is one lane: {split:?}");
+    }
     fn on_end(&mut self, _: Stamp) {}
 }
 

@@ -19,7 +19,7 @@ use protocol::control::{
 };
 use protocol::definition::{Assembler, Definition};
 use protocol::line::Stamp;
-use protocol::record::{Flags, Kind};
+use protocol::record::{Flags, Kind, Record};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
@@ -81,26 +81,34 @@ pub struct AdmissionCounts {
     pub lapsed: u64,
 }
 
-/// Definitions read from the ring.
-struct Definitions {
+/// What the channel's instruments are, by its Definitions so far.
+#[derive(Default)]
+pub struct Definitions {
     assembler: Assembler,
     symbols: BTreeMap<u32, String>,
     incomplete: bool,
 }
 
+impl Definitions {
+    /// Takes the next line of the stream.
+    #[inline]
+    pub fn on_line(&mut self, stamp: Stamp, record: &Record) {
+        if record.kind != Kind::CONTINUATION && !record.flags.has(Flags::CONTINUES) {
+            return;
+        }
+        if let Some((head, payload)) = self.assembler.push(stamp.sequence(), record)
+            && head.kind == Kind::DEFINITION
+        {
+            let symbol = Definition::parse(head, payload).symbol().to_owned();
+            self.symbols.insert(head.instrument.get(), symbol);
+        }
+    }
+}
+
 impl RunSink for Definitions {
     fn on_run(&mut self, run: Run<'_>) {
         for (i, line) in run.lines.iter().enumerate() {
-            let record = &line.record;
-            if record.kind != Kind::CONTINUATION && !record.flags.has(Flags::CONTINUES) {
-                continue;
-            }
-            if let Some((head, payload)) = self.assembler.push(run.first.plus(i as u64).sequence(), record)
-                && head.kind == Kind::DEFINITION
-            {
-                let symbol = Definition::parse(head, payload).symbol().to_owned();
-                self.symbols.insert(head.instrument.get(), symbol);
-            }
+            self.on_line(run.first.plus(i as u64), &line.record);
         }
     }
 
@@ -162,7 +170,7 @@ impl<R: Rings> Admission<R> {
             tokens,
             channel,
             reader,
-            definitions: Definitions { assembler: Assembler::default(), symbols: BTreeMap::new(), incomplete: false },
+            definitions: Definitions::default(),
             sessions: Vec::new(),
             rings,
             recovery: None,
@@ -170,6 +178,12 @@ impl<R: Rings> Admission<R> {
             counts: AdmissionCounts::default(),
             counters: None,
         })
+    }
+
+    /// Knows what stood before the ring's first line.
+    pub fn with_definitions(mut self, definitions: Definitions) -> Admission<R> {
+        self.definitions = definitions;
+        self
     }
 
     /// Lets subscribers into the recovery server too, and says in the directory where it is.

@@ -4,6 +4,7 @@ use protocol::arbiter::{Delivery, Gap};
 use protocol::conflation::Conflator;
 use protocol::line::{Epoch, Line, Stamp};
 use protocol::log::{OwnDigest, OwnDigests};
+use protocol::pair::Split;
 use protocol::record::{InstrumentId, Lane};
 use protocol::recovery::{Responder, SnapshotSource};
 use protocol::run::LanePath;
@@ -55,7 +56,8 @@ impl Conflating {
         [self.written, self.conflator.behind() as u64, self.conflator.beyond()]
     }
 
-    fn on_doubt(&mut self) {
+    /// What the books are is not what the lines so far have said: all cells are written anew.
+    pub(super) fn on_doubt(&mut self) {
         self.conflator.on_doubt();
         // Before anything is written in it: until then nothing in the cells is believed.
         self.cells.set_round(self.conflator.round());
@@ -102,6 +104,10 @@ impl Delivery for Taking<'_> {
 
     fn on_path_silent(&mut self, path: LanePath, since: Nanos) {
         self.responder.on_path_silent(path, since);
+    }
+
+    fn on_split(&mut self, split: Split) {
+        self.responder.on_split(split);
     }
 
     fn on_end(&mut self, at: Stamp) {

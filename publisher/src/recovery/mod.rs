@@ -149,12 +149,13 @@ pub fn open<W: ReplyRings>(
     channel: ChannelConfig,
     rings: W,
 ) -> Result<(RecoveryServer<ReplyTx, W>, Door), RecoveryError> {
-    let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
-    let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
-    let info =
-        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
-    let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
-    let config = ResponderConfig {
+    open_with(section, ring, channel, responder(section, channel), rings)
+}
+
+/// A responder for a server like this, that has seen nothing: for a publisher that replays its feed before there is a ring.
+/// Allocates and touches history and books.
+pub fn responder(section: &RecoverySection, channel: ChannelConfig) -> Responder {
+    Responder::new(ResponderConfig {
         history_lines: section.history_lines,
         reply_lines: REPLY_LINES,
         most_reply_lines: MOST_REPLY_LINES,
@@ -163,10 +164,36 @@ pub fn open<W: ReplyRings>(
         books: channel.books,
         start: channel.start,
         ..ResponderConfig::default()
-    };
-    let mut server = RecoveryServer::new(config, section.subscribers, ring, (port, rings), guests);
+    })
+}
+
+/// As [`open`], with a responder that may have been given every line before the ring's first.
+///
+/// # Errors
+/// [`RecoveryError`].
+///
+/// # Panics
+/// If the ring's counter page is full.
+pub fn open_with<W: ReplyRings>(
+    section: &RecoverySection,
+    ring: &RingWriter,
+    channel: ChannelConfig,
+    responder: Responder,
+    rings: W,
+) -> Result<(RecoveryServer<ReplyTx, W>, Door), RecoveryError> {
+    let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
+    let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
+    let info =
+        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
+    let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
+    let mut server = RecoveryServer::new(responder, section.subscribers, ring, (port, rings), guests);
     if section.conflate {
-        server.conflating = Some(Conflating::new(CellsWriter::beside(ring, channel.books.instruments + 1)?));
+        let mut conflating = Conflating::new(CellsWriter::beside(ring, channel.books.instruments + 1)?);
+        if server.arbiter.next().is_some() {
+            // Its books come from a replay.
+            conflating.on_doubt();
+        }
+        server.conflating = Some(conflating);
     }
     Ok((server, door))
 }
@@ -180,16 +207,21 @@ fn read_ring(reader: &mut RingReader, arbiter: &mut Arbiter, now: Nanos, deliver
 
 impl<P: ReplyPort, W: ReplyRings> RecoveryServer<P, W> {
     fn new(
-        config: ResponderConfig,
+        responder: Responder,
         seats: usize,
         ring: &RingWriter,
         (port, rings): (P, W),
         guests: GuestList,
     ) -> RecoveryServer<P, W> {
+        let mut arbiter = Arbiter::new(ArbiterConfig::default());
+        if responder.source().next() == ring.shape().first() {
+            // What is before the ring's first line is no gap.
+            arbiter.take_up(ring.shape().first());
+        }
         RecoveryServer {
-            responder: Responder::new(config),
+            responder,
             conflating: None,
-            arbiter: Arbiter::new(ArbiterConfig::default()),
+            arbiter,
             reader: ring.reader(StartAt::Oldest, HEDGE_NS),
             port,
             rings,
@@ -205,7 +237,11 @@ impl<P: ReplyPort, W: ReplyRings> RecoveryServer<P, W> {
     }
 
     /// The same, and everything that the ring gives it is written down. Dropping the server closes the log.
-    pub fn logged(mut self, recorder: Recorder<LogSink>) -> RecoveryServer<P, W> {
+    pub fn logged(mut self, mut recorder: Recorder<LogSink>) -> RecoveryServer<P, W> {
+        if let Some(at) = self.arbiter.next() {
+            // It goes on where a replay stopped.
+            recorder.on_joined(at);
+        }
         self.log = Some(recorder);
         self
     }

@@ -68,7 +68,8 @@ fn bench(ring_lines: usize) -> Bench {
     let (door, guests) = door::door(info, 4).expect("random bytes");
     let port = Pigeonhole { requests: Vec::new(), sent: Vec::new(), room: vec![Line::ZERO; 10], takes: usize::MAX };
     let config = ResponderConfig { history_lines: 256, reply_lines: 256, ..ResponderConfig::default() };
-    Bench { server: RecoveryServer::new(config, 4, &ring, (port, Shelf::default()), guests), ring, door }
+    let (responder, port) = (Responder::new(config), (port, Shelf::default()));
+    Bench { server: RecoveryServer::new(responder, 4, &ring, port, guests), ring, door }
 }
 
 impl Bench {

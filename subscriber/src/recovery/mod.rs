@@ -279,6 +279,10 @@ struct Answers<'a, T> {
 
 impl<T: Recovering> RunSink for Answers<'_, T> {
     fn on_run(&mut self, run: Run<'_>) {
+        // The server of a publisher that does not say what the other says would mend books with the wrong lines.
+        if self.arbiter.is_withdrawn(run.path.lane) {
+            return;
+        }
         self.recovery.on_replies(run.first, run.lines, self.now, self.arbiter, self.target);
     }
     /// The server sends nothing without lines.

@@ -43,6 +43,8 @@ Examples:
       the same channel by UDP multicast
   subscriber watch itch --udp 239.255.7.1:30001 --shared-memory
       by both: the first copy of each line wins
+  subscriber watch itch --pair
+      both of its publishers, A and B, in shared memory
   subscriber watch itch --rdma 10.0.0.2 --control 10.0.0.1:31000 --token 'a secret of ours'
       by RDMA, received on the port with that address: datagrams and writes into a ring of its own
   BOOKCAST_TOKEN=... subscriber watch itch --udp 239.255.7.1:30001 --recover --control 10.0.0.1:31000
@@ -76,9 +78,15 @@ pub(crate) struct Arguments {
     /// Which path of the channel, in shared memory.
     #[arg(long, default_value_t = 0)]
     lane: u16,
+    /// Read both publishers' rings in shared memory, A (lane 0) and B (lane 1): the first copy of each line wins.
+    #[arg(long, conflicts_with_all = ["lane", "udp", "rdma"])]
+    pair: bool,
     /// Receive UDP multicast of this group and port, instead of reading shared memory.
     #[arg(long, value_name = "GROUP:PORT")]
     udp: Option<SocketAddrV4>,
+    /// Receive the other publisher's UDP multicast too.
+    #[arg(long, value_name = "GROUP:PORT", requires = "udp", conflicts_with_all = ["shared_memory", "lose"])]
+    udp_b: Option<SocketAddrV4>,
     /// The interface to receive on, by name or IPv4 address.
     #[arg(long, default_value = "127.0.0.1", requires = "udp")]
     interface: String,
@@ -185,10 +193,17 @@ pub(crate) fn run(arguments: Arguments) -> Result<bool, Failure> {
     if let Some(address) = arguments.rdma {
         return watch_rdma(&arguments, builder, address, &stop);
     }
+    if arguments.pair {
+        return watch(&arguments, builder.shared_memory_pair()?, &stop);
+    }
     let Some(udp) = arguments.udp else { return watch(&arguments, builder.shared_memory()?, &stop) };
     let Ok(interface) = Interface::from_str(&arguments.interface);
     let options = UdpOptions::new(*udp.ip(), udp.port(), interface);
     let channel = ChannelId::new(arguments.channel_id);
+    if let Some(other) = arguments.udp_b {
+        let other = UdpOptions { group: *other.ip(), port: other.port(), ..options.clone() };
+        return watch(&arguments, builder.udp_pair((&options, &other), channel)?, &stop);
+    }
     if let Some(drop) = arguments.lose {
         let plan = FaultPlan { drop, ..FaultPlan::seeded(u64::from(std::process::id())) };
         let lossy = FaultInjector::new(UdpRx::open(&options, channel)?, plan);
@@ -279,7 +294,11 @@ fn way(arguments: &Arguments) -> String {
             _ => "RDMA datagrams and writes".into(),
         },
         Some(udp) if arguments.shared_memory => format!("shared memory and {udp} on {}", arguments.interface),
-        Some(udp) => format!("{udp} on {}", arguments.interface),
+        Some(udp) => match arguments.udp_b {
+            Some(other) => format!("{udp} and {other} on {}", arguments.interface),
+            None => format!("{udp} on {}", arguments.interface),
+        },
+        None if arguments.pair => "shared memory, both publishers".into(),
         None => "shared memory".into(),
     }
 }

@@ -1,6 +1,5 @@
 //! What the receiving lanes know of themselves.
 
-use protocol::record::Lane;
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::fault::FaultInjector;
@@ -45,8 +44,8 @@ impl Source for ShmRx {
         vec![Path { what, lines: counts.lines, trouble, heard: self.last_life() }]
     }
 
-    fn waiting_for(&self, name: &str, lane: u16) -> String {
-        match ShmRing::open(name, Lane::new(lane)) {
+    fn waiting_for(&self, name: &str, _: u16) -> String {
+        match ShmRing::open(name, self.lane()) {
             Ok(ring) => format!("{} is there, and holds nothing yet", ring.path().display()),
             Err(error) => error.to_string(),
         }

@@ -2,6 +2,7 @@ use super::*;
 use crate::arbiter::{ArbiterConfig, Gap};
 use crate::book::{BooksConfig, Start};
 use crate::line::{Epoch, SequenceNumber};
+use crate::pair::Split;
 use crate::record::{Kind, Lane};
 use crate::recovery::{Responder, ResponderConfig};
 use crate::run::{Carrier, LanePath, Position, Run, RunSink};
@@ -45,6 +46,7 @@ impl Delivery for Told {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
 }
 
 impl Recovering for Told {
