@@ -301,7 +301,7 @@ mod tests {
         let path = folder.path().join("precious.txt");
         for text in ["short", "something that is a good deal longer than forty bytes"] {
             std::fs::write(&path, text).expect("writes");
-            let error = open(&path, Role::Subscriber, "x", 0).err().expect("is no log").to_string();
+            let error = open(&path, Role::Subscriber, "x", 0).expect_err("is no log").to_string();
             assert!(error.contains("precious.txt"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).expect("reads"), text);
         }
