@@ -11,6 +11,8 @@ pub struct Counters {
     pub unknown_types: u64,
     /// The same by type byte.
     pub unknown_by_type: [u64; 256],
+    /// Messages whose content cannot be read though their type is known: skipped, or the parts of them that cannot be.
+    pub malformed: u64,
     /// Messages without a single byte: skipped.
     pub empty_messages: u64,
     /// Executions, cancels, deletes and replaces of an order that the book does not hold.
@@ -34,6 +36,7 @@ impl Counters {
         bad_lengths_by_type: [0; 256],
         unknown_types: 0,
         unknown_by_type: [0; 256],
+        malformed: 0,
         empty_messages: 0,
         unknown_orders: 0,
         refused_prices: 0,

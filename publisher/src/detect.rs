@@ -7,6 +7,8 @@
 //! In packet captures each flow is tried by itself, a flow being where its datagrams go. One that does not fit is left
 //! aside, whatever sessions it seems to hold.
 
+mod lines;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -38,11 +40,18 @@ pub enum FeedKind {
     Mold,
     /// DBN.
     Dbn,
+    /// LOBSTER's message file.
+    Lobster,
+    /// Depth diffs: JSON lines.
+    Depth,
+    /// Tardis-style incremental books: CSV.
+    Tardis,
 }
 
 impl FeedKind {
     /// All of them.
-    pub const ALL: [FeedKind; 3] = [FeedKind::Itch, FeedKind::Mold, FeedKind::Dbn];
+    pub const ALL: [FeedKind; 6] =
+        [FeedKind::Itch, FeedKind::Mold, FeedKind::Dbn, FeedKind::Lobster, FeedKind::Depth, FeedKind::Tardis];
 
     /// As `--feed` takes it.
     pub const fn name(self) -> &'static str {
@@ -50,6 +59,9 @@ impl FeedKind {
             FeedKind::Itch => "itch",
             FeedKind::Mold => "mold",
             FeedKind::Dbn => "dbn",
+            FeedKind::Lobster => "lobster",
+            FeedKind::Depth => "depth",
+            FeedKind::Tardis => "tardis",
         }
     }
 }
@@ -60,6 +72,9 @@ impl fmt::Display for FeedKind {
             FeedKind::Itch => "ITCH 5.0 in BinaryFILE (itch)",
             FeedKind::Mold => "ITCH 5.0 in MoldUDP64 (mold)",
             FeedKind::Dbn => "DBN (dbn)",
+            FeedKind::Lobster => "LOBSTER messages (lobster)",
+            FeedKind::Depth => "depth diffs in JSON (depth)",
+            FeedKind::Tardis => "incremental book CSV (tardis)",
         })
     }
 }
@@ -172,6 +187,9 @@ pub fn stream_kind(path: &Path, head: &[u8], whole: bool) -> Result<FeedKind, De
         (FeedKind::Itch, binary_file(head, whole)),
         (FeedKind::Mold, bare_datagrams(head, whole)),
         (FeedKind::Dbn, dbn_records(head, whole)),
+        (FeedKind::Lobster, lines::lobster(head, whole)),
+        (FeedKind::Depth, lines::depth(head, whole)),
+        (FeedKind::Tardis, lines::tardis(head, whole)),
     ];
     let kinds: Vec<FeedKind> = tried.iter().filter(|(_, trial)| trial.fits()).map(|(kind, _)| *kind).collect();
     match kinds[..] {

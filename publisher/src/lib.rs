@@ -10,6 +10,7 @@
 //! - [`series`]: several files in a row. [`detect`]: what a file holds, by its content.
 //! - [`itch`]: Nasdaq TotalView-ITCH 5.0. Each venue is one folder that implements [`venue::Venue`].
 //! - [`dbn`]: Databento Binary Encoding, of whatever venue.
+//! - [`lobster`], [`depth`], [`tardis`]: feeds in text, and [`text`], what they share.
 //! - [`filter`]: a part of a feed.
 //! - [`pipeline`]: the two together with the sequencer and the publisher's own books; no I/O, so a backtest runs it too.
 //! - [`publisher`]: the busy-polling loop. [`pace`] says when each message is due, [`turns`] what the machine took.
@@ -33,6 +34,7 @@ pub mod config;
 pub mod counters;
 pub mod date;
 pub mod dbn;
+pub mod depth;
 pub mod detect;
 pub mod devices;
 pub mod drive;
@@ -42,6 +44,7 @@ pub mod filter;
 pub mod input;
 pub mod itch;
 pub mod join;
+pub mod lobster;
 pub mod open;
 pub mod pace;
 pub mod pin;
@@ -51,6 +54,8 @@ pub mod publisher;
 pub mod rdma;
 pub mod recovery;
 pub mod series;
+pub mod tardis;
+pub mod text;
 pub mod turns;
 pub mod venue;
 

@@ -1,7 +1,7 @@
 //! Opening a feed, whatever it is stored in: one function for every command.
 //!
 //! What a file is, is told by its content ([`detect`]), never by its name: plain, gzip or zstd, and within that BinaryFILE,
-//! DBN, pcap, pcapng, or bare MoldUDP64 datagrams. Whatever it is, messages come out in the venue's order, with the times and the gaps that the
+//! DBN, pcap, pcapng, bare MoldUDP64 datagrams, or lines of text. Whatever it is, messages come out in the venue's order, with the times and the gaps that the
 //! container knows of.
 
 use std::net::SocketAddr;
@@ -18,7 +18,9 @@ use crate::input::{Input, InputError, Packing};
 use crate::itch::mold::{MoldFeed, MoldOptions, MoldStats};
 use crate::itch::{self, BinaryFile, FramingOptions};
 use crate::series::Series;
+use crate::text::{Layout, LineFile};
 use crate::venue::{AnyVenue, VenueOptions};
+use crate::{depth, lobster, tardis};
 
 /// Bytes of a pipe that are waited for, to tell what it holds.
 const PIPE_HEAD_LEN: usize = 64;
@@ -66,6 +68,8 @@ pub enum OpenFeed {
     Mold(MoldFeed<Input>, FeedFile),
     /// DBN.
     Dbn(DbnFile<Input>, FeedFile),
+    /// Lines of text.
+    Lines(LineFile<Input>, FeedFile),
     /// Several files in a row.
     Series(Series, FeedFile),
 }
@@ -77,6 +81,7 @@ macro_rules! each {
             OpenFeed::BinaryFile($feed, _) => $call,
             OpenFeed::Mold($feed, _) => $call,
             OpenFeed::Dbn($feed, _) => $call,
+            OpenFeed::Lines($feed, _) => $call,
             OpenFeed::Series($feed, _) => $call,
         }
     };
@@ -119,6 +124,9 @@ pub fn open_feed(path: &Path, options: &FeedOptions) -> Result<OpenFeed, OpenErr
             Ok(OpenFeed::BinaryFile(BinaryFile::new(input, framing), file))
         }
         FeedKind::Dbn => Ok(OpenFeed::Dbn(DbnFile::new(input, options.lenient)?, file)),
+        FeedKind::Lobster => Ok(OpenFeed::Lines(LineFile::new(input, Layout::Lobster, options.lenient), file)),
+        FeedKind::Depth => Ok(OpenFeed::Lines(LineFile::new(input, Layout::Depth, options.lenient), file)),
+        FeedKind::Tardis => Ok(OpenFeed::Lines(LineFile::new(input, Layout::Tardis, options.lenient), file)),
         FeedKind::Mold => {
             let foreign = match container.filter(|_| options.feed.is_none()) {
                 Some(container) => foreign_flows(path, head, container),
@@ -185,6 +193,7 @@ impl OpenFeed {
             OpenFeed::BinaryFile(_, file)
             | OpenFeed::Mold(_, file)
             | OpenFeed::Dbn(_, file)
+            | OpenFeed::Lines(_, file)
             | OpenFeed::Series(_, file) => file,
         }
     }
@@ -197,6 +206,11 @@ impl OpenFeed {
                 AnyVenue::Itch(itch::Normaliser::new(options, date))
             }
             OpenFeed::Dbn(feed, _) => AnyVenue::Dbn(dbn::Normaliser::new(feed.metadata(), date)),
+            OpenFeed::Lines(feed, file) => match feed.layout() {
+                Layout::Lobster => AnyVenue::Lobster(lobster::Normaliser::new(&lobster::symbol_of(&file.path), date)),
+                Layout::Depth => AnyVenue::Depth(depth::Normaliser::new(date)),
+                Layout::Tardis => AnyVenue::Tardis(tardis::Normaliser::new(date)),
+            },
             OpenFeed::Series(series, _) => match series.metadata() {
                 [] => series.current().venue(date, options),
                 [first, more @ ..] => {
@@ -214,6 +228,11 @@ impl OpenFeed {
             OpenFeed::BinaryFile(..) => FeedKind::Itch,
             OpenFeed::Mold(..) => FeedKind::Mold,
             OpenFeed::Dbn(..) => FeedKind::Dbn,
+            OpenFeed::Lines(feed, _) => match feed.layout() {
+                Layout::Lobster => FeedKind::Lobster,
+                Layout::Depth => FeedKind::Depth,
+                Layout::Tardis => FeedKind::Tardis,
+            },
             OpenFeed::Series(series, _) => series.current().kind(),
         }
     }
@@ -223,7 +242,7 @@ impl OpenFeed {
         match self {
             OpenFeed::Dbn(feed, _) => Some(feed.metadata()),
             OpenFeed::Series(series, _) => series.metadata().first(),
-            OpenFeed::BinaryFile(..) | OpenFeed::Mold(..) => None,
+            OpenFeed::BinaryFile(..) | OpenFeed::Mold(..) | OpenFeed::Lines(..) => None,
         }
     }
 
@@ -239,6 +258,10 @@ impl OpenFeed {
             OpenFeed::BinaryFile(..) => "BinaryFILE",
             OpenFeed::Mold(feed, _) => feed.container().map_or("MoldUDP64 datagrams", Container::name),
             OpenFeed::Dbn(..) => "DBN",
+            OpenFeed::Lines(feed, _) => match feed.layout() {
+                Layout::Lobster | Layout::Tardis => "CSV",
+                Layout::Depth => "JSON lines",
+            },
             OpenFeed::Series(series, _) => series.current().container(),
         }
     }
@@ -255,7 +278,12 @@ impl OpenFeed {
 
     /// Whether the venue's own sequence counts the messages, so that each record tells its place in the stream.
     pub fn counts_messages(&self) -> bool {
-        self.kind() != FeedKind::Dbn
+        !matches!(self.kind(), FeedKind::Dbn | FeedKind::Depth)
+    }
+
+    /// Whether records bear their date.
+    fn is_dated(&self) -> bool {
+        matches!(self.kind(), FeedKind::Dbn | FeedKind::Depth | FeedKind::Tardis)
     }
 
     /// When the feed's first datagram or record was captured, where that is known.
@@ -264,6 +292,7 @@ impl OpenFeed {
             OpenFeed::BinaryFile(..) => None,
             OpenFeed::Mold(feed, _) => feed.first_capture(),
             OpenFeed::Dbn(feed, _) => feed.first_capture(),
+            OpenFeed::Lines(feed, _) => feed.first_capture(),
             OpenFeed::Series(series, _) => series.current().first_capture(),
         }
     }
@@ -274,10 +303,10 @@ impl OpenFeed {
     /// # Errors
     /// [`DateError`]; each names the option.
     pub fn session_date(&self, option: Option<&str>) -> Result<SessionDate, DateError> {
-        let option = option.filter(|given| self.counts_messages() || !given.eq_ignore_ascii_case("none"));
+        let option = option.filter(|given| !self.is_dated() || !given.eq_ignore_ascii_case("none"));
         match session_date(option, self.first_capture(), &self.file().path) {
             // Without a record, or with none that has a time, there is nothing to be dated.
-            Err(DateError::Unknown { .. }) if !self.counts_messages() => Ok(SessionDate::NONE),
+            Err(DateError::Unknown { .. }) if self.is_dated() => Ok(SessionDate::NONE),
             date => date,
         }
     }
@@ -290,7 +319,7 @@ impl OpenFeed {
     /// What was counted of sessions, lines and frames; `None` for files that have none.
     pub fn mold_stats(&self) -> Option<MoldStats> {
         match self {
-            OpenFeed::BinaryFile(..) | OpenFeed::Dbn(..) => None,
+            OpenFeed::BinaryFile(..) | OpenFeed::Dbn(..) | OpenFeed::Lines(..) => None,
             OpenFeed::Mold(feed, _) => Some(feed.stats()),
             OpenFeed::Series(series, _) => series.current().mold_stats(),
         }

@@ -7,7 +7,7 @@ use protocol::time::Nanos;
 use crate::counters::Counters;
 use crate::date::SessionDate;
 use crate::feed::{Message, Notice};
-use crate::{dbn, itch};
+use crate::{dbn, depth, itch, lobster, tardis};
 
 /// Why bytes are no message. Ordinary outcomes: small, and counted by the normaliser.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
@@ -32,6 +32,14 @@ pub enum Rejected {
         expected: usize,
         /// Bytes that came.
         actual: usize,
+    },
+    /// A known type whose content cannot be read.
+    #[error("message type {} cannot be read: {what}", plain_name(*message_type))]
+    Malformed {
+        /// The type byte.
+        message_type: u8,
+        /// Which field, or what is wrong with the whole.
+        what: &'static str,
     },
 }
 
@@ -159,6 +167,12 @@ pub enum AnyVenue {
     Itch(itch::Normaliser),
     /// DBN, of any venue.
     Dbn(dbn::Normaliser),
+    /// LOBSTER's messages.
+    Lobster(lobster::Normaliser),
+    /// Depth diffs.
+    Depth(depth::Normaliser),
+    /// Tardis-style incremental books.
+    Tardis(tardis::Normaliser),
 }
 
 /// The same call on whichever it is.
@@ -167,6 +181,9 @@ macro_rules! either {
         match $any {
             AnyVenue::Itch($venue) => $call,
             AnyVenue::Dbn($venue) => $call,
+            AnyVenue::Lobster($venue) => $call,
+            AnyVenue::Depth($venue) => $call,
+            AnyVenue::Tardis($venue) => $call,
         }
     };
 }

@@ -312,6 +312,7 @@ impl Channel {
                 Rejected::Empty => Problem::EmptyMessage,
                 Rejected::Unknown { .. } => Problem::UnknownType,
                 Rejected::BadLength { .. } => Problem::BadLength,
+                Rejected::Malformed { .. } => Problem::Malformed,
             };
             self.problems.count(problem, || seen(rejected.to_string()));
             if let Some(message_type) = message_type {

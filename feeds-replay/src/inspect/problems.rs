@@ -26,6 +26,8 @@ pub enum Problem {
     UnknownType,
     /// A known type at another length than its own.
     BadLength,
+    /// A known type whose content cannot be read.
+    Malformed,
     /// A message without a byte.
     EmptyMessage,
     /// A venue time below that of the message before.
@@ -61,6 +63,7 @@ impl Problem {
             Problem::CaptureTimeBack => "capture_time_backwards",
             Problem::UnknownType => "unknown_types",
             Problem::BadLength => "bad_lengths",
+            Problem::Malformed => "malformed",
             Problem::EmptyMessage => "empty_messages",
             Problem::TimeBack => "event_time_backwards",
             Problem::RefusedPrice => "refused_prices",
@@ -85,6 +88,7 @@ impl Problem {
             Problem::CaptureTimeBack => "frames captured before the one in front of them",
             Problem::UnknownType => "messages of an unknown type",
             Problem::BadLength => "messages of a known type at a wrong length",
+            Problem::Malformed => "messages that cannot be read",
             Problem::EmptyMessage => "messages without a byte",
             Problem::TimeBack => "messages whose time is below that of the one before",
             Problem::RefusedPrice => "prices that a record cannot hold",

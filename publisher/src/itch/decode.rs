@@ -41,7 +41,7 @@ mod tests {
                     assert!(listed.contains(&byte));
                     assert_eq!((message_type, actual), (byte, 1));
                 }
-                Rejected::Empty => panic!("byte {byte} taken for nothing"),
+                Rejected::Empty | Rejected::Malformed { .. } => panic!("byte {byte}: {got}"),
             }
             for len in 0..64 {
                 let bytes = vec![byte; len];

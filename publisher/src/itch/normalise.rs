@@ -271,6 +271,10 @@ impl Normaliser {
                 self.counters.messages_by_type[usize::from(message_type)] += 1;
                 self.counters.bad_lengths_by_type[usize::from(message_type)] += 1;
             }
+            Rejected::Malformed { message_type, .. } => {
+                self.counters.messages_by_type[usize::from(message_type)] += 1;
+                self.counters.malformed += 1;
+            }
         }
         rejected
     }
