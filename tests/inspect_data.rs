@@ -90,7 +90,7 @@ fn every_recorded_capture_gives_the_counts_of_the_table() {
 #[test]
 fn every_file_of_the_folders_is_in_the_table() {
     let rows = rows();
-    for folder in ["itch", "mold", "dbn", "iex", "cme"] {
+    for folder in ["itch", "mold", "dbn", "iex", "cme", "lobster", "crypto"] {
         let first = rows.iter().find(|row| row.file.starts_with(folder)).expect("a row");
         let Some(path) = data_file(first.file, "every_file_of_the_folders_is_in_the_table") else { return };
         for entry in path.parent().expect("a folder").read_dir().expect("reads") {

@@ -9,7 +9,10 @@ use std::path::PathBuf;
 
 use protocol::time::Nanos;
 
+use crate::date::session_date;
+use crate::detect::FeedKind;
 use crate::feed::{FeedError, FeedSource, Message, Missing, Notice};
+use crate::lobster;
 use crate::open::{FeedOptions, OpenError, OpenFeed, open_feed};
 
 /// See the [module](self).
@@ -51,6 +54,16 @@ impl Series {
                 return Err(OpenError::Asked(what));
             }
             metadata.extend(feed.metadata().cloned());
+            // Their rows say neither stock nor day: the names do.
+            let says = |path: &PathBuf| (lobster::symbol_of(path), session_date(None, None, path).ok());
+            if feed.kind() == FeedKind::Lobster && says(path) != says(&paths[0]) {
+                let what = format!(
+                    "{}: by its name this is of another stock or day than {}; read them apart",
+                    path.display(),
+                    paths[0].display()
+                );
+                return Err(OpenError::Asked(what));
+            }
         }
         let current = Box::new(open_feed(&paths[0], options)?);
         Ok(Series {

@@ -100,6 +100,9 @@ pub struct Inspection {
     pub first_ts_event: Option<Nanos>,
     /// See `first_ts_event`.
     pub last_ts_event: Option<Nanos>,
+    /// How long after the venue made a message it was captured, by two clocks: the least and the most, ns. Below zero where
+    /// the capture's clock is behind.
+    pub capture_after_event: Option<(i64, i64)>,
     /// Something of the venue's day came before its start of messages, or that never came: books are built from the middle.
     pub starts_mid_day: bool,
     /// Changes of an order that is not in the book.
@@ -230,6 +233,7 @@ struct Channel {
     not_carried: BTreeMap<u8, u64>,
     first_time: Option<Nanos>,
     last_time: Option<Nanos>,
+    capture_after_event: Option<(i64, i64)>,
     /// The time of the message before, to see it go back.
     time_before: Nanos,
     starts_mid_day: bool,
@@ -258,6 +262,7 @@ impl Channel {
             not_carried: BTreeMap::new(),
             first_time: None,
             last_time: None,
+            capture_after_event: None,
             time_before: Nanos::ZERO,
             starts_mid_day: false,
             started: false,
@@ -301,6 +306,12 @@ impl Channel {
                 });
             }
             self.time_before = time;
+            // Times of day have nothing to be compared with.
+            if let Some(capture) = message.capture.filter(|_| !self.venue.date().is_time_of_day()) {
+                let after = capture.0.wrapping_sub(time.0) as i64;
+                let (least, most) = self.capture_after_event.get_or_insert((after, after));
+                (*least, *most) = ((*least).min(after), (*most).max(after));
+            }
         }
         let (unknown_orders, not_carried) = (self.venue.counters().unknown_orders, self.venue.counters().not_carried);
         self.records.clear();
@@ -337,6 +348,17 @@ impl Channel {
         if refused_prices > self.refused_prices {
             self.refused_prices = refused_prices;
             self.problems.count(Problem::RefusedPrice, || seen("a price that a record cannot hold".into()));
+        }
+        for at in 0..self.records.len() {
+            let record = self.records[at];
+            if record.kind == Kind::VENUE_GAP {
+                self.gaps += 1;
+                self.missing = self.missing.saturating_add(record.size.get());
+                let (first, count) = (record.order_id.get(), record.size.get());
+                let text =
+                    format!("{count} updates are missing from {first} on, of instrument {}", record.instrument.get());
+                self.problems.note(Problem::Gap, seen(text));
+            }
         }
         self.apply(&|channel| seen(format!("'{}'", name(channel))));
     }
@@ -454,6 +476,7 @@ impl Channel {
             lines: counters.lines,
             first_ts_event: self.first_time,
             last_ts_event: self.last_time,
+            capture_after_event: self.capture_after_event,
             starts_mid_day: self.starts_mid_day,
             unknown_orders: counters.unknown_orders.max(self.books.inconsistencies(Inconsistency::UnknownOrder)),
             over_cancels: self.books.inconsistencies(Inconsistency::OverReduced),
@@ -501,6 +524,10 @@ impl Inspection {
             (a, b) => a.or(b),
         };
         self.last_ts_event = self.last_ts_event.max(other.last_ts_event);
+        self.capture_after_event = match (self.capture_after_event, other.capture_after_event) {
+            (Some((least, most)), Some((a, b))) => Some((least.min(a), most.max(b))),
+            (own, theirs) => own.or(theirs),
+        };
         self.starts_mid_day |= other.starts_mid_day;
         self.unknown_orders += other.unknown_orders;
         self.over_cancels += other.over_cancels;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use jiff::Timestamp;
+use protocol::price::Decimal;
 use protocol::time::Nanos;
 use publisher::itch::mold::{SessionStats, SideStats};
 use publisher::venue::plain_name;
@@ -35,6 +36,7 @@ impl Inspection {
             "implied_instruments": self.implied_instruments,
             "first_ts_event": self.first_ts_event.map(|time| time.0),
             "last_ts_event": self.last_ts_event.map(|time| time.0),
+            "capture_after_event_ns": self.capture_after_event.map(|(least, most)| json!({"least": least, "most": most})),
             "starts_mid_day": self.starts_mid_day,
             "sequence_gaps": self.gaps,
             "missing_messages": self.missing,
@@ -115,6 +117,13 @@ impl Inspection {
                 implied => format!(" ({implied} without a directory message)"),
             }
         );
+        if let Some((least, most)) = self.capture_after_event {
+            let seconds = |ns: i64| Decimal::nano(ns);
+            let behind =
+                if least < 0 { ": the capture's clock is behind, and no latency can be had from these" } else { "" };
+            let _ =
+                writeln!(out, "captured {} to {} s after the venue's own times{behind}", seconds(least), seconds(most));
+        }
         for (at, count) in self.by_type.iter().enumerate().filter(|(_, count)| **count > 0) {
             let not_carried = match self.not_carried.get(&(at as u8)) {
                 None => String::new(),

@@ -83,3 +83,29 @@ fn names_are_read_as_they_are_printed() {
     }
     assert!("pitch".parse::<FeedKind>().expect_err("unknown").contains("itch, mold, dbn"));
 }
+
+#[test]
+fn feeds_in_text_are_told_by_their_lines() {
+    let row = "34200.1,1,7,100,5853300,1\n";
+    assert_eq!(kind(row.repeat(3).as_bytes()), Ok(FeedKind::Lobster));
+    let diff = r#"{"e":"depthUpdate","E":1,"s":"X","U":1,"u":2,"b":[],"a":[]}"#;
+    assert_eq!(kind(format!("{diff}\n{diff}").as_bytes()), Ok(FeedKind::Depth));
+    assert_eq!(kind(format!("1723161253937085768 {diff}\r\n").as_bytes()), Ok(FeedKind::Depth));
+    let header = std::str::from_utf8(crate::tardis::HEADER).expect("text");
+    assert_eq!(kind(header.as_bytes()), Ok(FeedKind::Tardis), "a header alone");
+    assert_eq!(kind(format!("{header}\nx,X,1,2,true,bid,1,2\n").as_bytes()), Ok(FeedKind::Tardis));
+    let error = kind(format!("{header}\nx,X,1,2,maybe,bid,1,2\n").as_bytes()).expect_err("no row");
+    assert!(error.to_string().contains("offset 72 (0 of 1 records fit): its is_snapshot cannot be read"), "{error}");
+    let error = kind(b"5859400,200,5853300,18\n").expect_err("no feed");
+    assert!(error.to_string().contains("give the message file"), "{error}");
+    let error = kind(format!("{row}{}1,2,3\n", row).as_bytes()).expect_err("another kind of row");
+    assert!(error.to_string().contains("no such line: '1,2,3'"), "{error}");
+    // A pipe shows the beginning only.
+    let begun = |bytes: &[u8]| stream_kind(Path::new("x"), bytes, false);
+    assert_eq!(begun(&header.as_bytes()[..64]), Ok(FeedKind::Tardis));
+    assert_eq!(
+        begun(&format!("1723161253937085768 {{\"stream\":\"btcusdt@depth\",\"data\":{diff}").as_bytes()[..64]),
+        Ok(FeedKind::Depth)
+    );
+    assert_eq!(begun(&row.repeat(3).as_bytes()[..64]), Ok(FeedKind::Lobster));
+}

@@ -24,7 +24,7 @@ impl BookRow {
     /// Reads a row; `None` if it is none.
     pub fn parse(line: &[u8]) -> Option<BookRow> {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b',').collect();
-        if fields.len() % 4 != 0 {
+        if !fields.len().is_multiple_of(4) {
             return None;
         }
         let mut row = BookRow { depth: fields.len() / 4, ..BookRow::default() };

@@ -2,8 +2,8 @@
 //!
 //! The file shows the best levels only, and begins in the middle of the day. So the levels of its first row are the seed; from
 //! then on each record changes them, and every level that a row *and* the row before it show has to have the size that we
-//! computed. A level that a row shows and the one before does not has come into the window from below: if it was not known
-//! (its orders are older than the file), it is learned, and counted.
+//! computed. So does one that the message itself made. Any other level that a row shows and the one before does not has
+//! come into the window from below, where nobody could follow it: it is learned, and counted.
 
 use std::collections::BTreeMap;
 
@@ -21,11 +21,11 @@ pub struct Outcome {
     pub rows: u64,
     /// Levels in a row and in the one before it.
     pub compared: u64,
-    /// Of these, those whose size is not the one that we computed: row (from 1), side, price in 10^-4, ours, theirs.
+    /// Of these and of `made`, those whose size is not the one that we computed: row (from 1), side, price in 10^-4, ours, theirs.
     pub wrong: Vec<(u64, Side, i64, u64, u64)>,
-    /// Levels that came into the window.
-    pub entered: u64,
-    /// Of these, those whose size was not the one that we knew, and was learned.
+    /// Levels that the message itself made; compared too.
+    pub made: u64,
+    /// Levels that came into the window from below, and were learned.
     pub learned: u64,
 }
 
@@ -51,7 +51,9 @@ impl Check {
         records.iter().for_each(|record| self.change(record));
         let sides = [(Side::BID, &row.bids, &before.bids), (Side::ASK, &row.asks, &before.asks)];
         for (own, (side, now, then)) in self.sides.iter_mut().zip(sides) {
-            compare(own, side, now, then, &mut self.outcome);
+            let made = records.iter().find(|record| record.kind == Kind::ADD && record.side == side);
+            let made = made.map(|record| record.price.get() / NANO_PER_UNIT);
+            compare(own, side, now, then, made, &mut self.outcome);
         }
         self.before = Some(row);
     }
@@ -73,18 +75,27 @@ impl Check {
     }
 }
 
-fn compare(own: &mut BTreeMap<i64, i64>, side: Side, now: &Levels, then: &Levels, outcome: &mut Outcome) {
+fn compare(
+    own: &mut BTreeMap<i64, i64>,
+    side: Side,
+    now: &Levels,
+    then: &Levels,
+    made: Option<i64>,
+    outcome: &mut Outcome,
+) {
     for &(price, size) in now {
+        let was_there = then.iter().any(|(before, _)| *before == price);
+        if !was_there && made != Some(price) {
+            outcome.learned += 1;
+            continue;
+        }
+        *(if was_there { &mut outcome.compared } else { &mut outcome.made }) += 1;
         let ours = own.get(&price).copied().unwrap_or(0);
-        if then.iter().any(|(before, _)| *before == price) {
-            outcome.compared += 1;
-            if ours != size as i64 {
-                outcome.wrong.push((outcome.rows, side, price, ours.max(0) as u64, size));
-            }
-        } else {
-            outcome.entered += 1;
-            outcome.learned += u64::from(ours != size as i64);
-            own.insert(price, size as i64);
+        if ours != size as i64 {
+            outcome.wrong.push((outcome.rows, side, price, ours.max(0) as u64, size));
         }
     }
+    // What left the window changes unseen.
+    own.clear();
+    own.extend(now.iter().map(|(price, size)| (*price, *size as i64)));
 }
