@@ -271,7 +271,7 @@ fn every_feed_in_text_is_found_by_its_content_and_replayed() {
         let result = json(&arguments);
         assert_eq!(result["digests_agree"], true, "{name}: {result:#}");
         let run = &result["transports"]["shm"];
-        assert!(run["delivered"].as_u64() > Some(500) && run["loss_explained"] == true, "{name}: {run:#}");
+        assert!(run["delivered"].as_u64() > Some(400) && run["loss_explained"] == true, "{name}: {run:#}");
     }
 }
 
