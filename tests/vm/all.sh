@@ -14,7 +14,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 export CARGO_TERM_COLOR=never
-BUILD_LIMIT=400
+BUILD_LIMIT=900
 passed=0 failed=0 skipped=0
 started=$SECONDS
 work=$(mktemp -d)

@@ -1,22 +1,26 @@
 //! What an arbiter remembers of the lines it delivered, to hold the other lane's copies against.
 
-use super::Fingerprint;
+use super::agree;
 use crate::early::EarlyStore;
 use crate::line::{Line, Stamp};
-use crate::record::Lane;
+use crate::record::{Lane, Record};
 
 /// Lines remembered: what a lane that is farther behind brings is dropped unlooked at.
 const REMEMBERED: usize = 4096;
 
-/// Whose copy of a line was delivered.
+/// The copy of a line that was delivered, in a cache line of its own: to compare it costs a few instructions, to hash it and
+/// the second copy would cost more than all the rest of the arbiter.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Entry {
-    print: Fingerprint,
+    record: Record,
     /// `None`: nobody's that could be named, because it was lost, or came from a recovery server.
     lane: Option<Lane>,
 }
 
-const NOBODYS: Entry = Entry { print: Fingerprint { what: 0, time: 0 }, lane: None };
+/// No line says this: it is of no kind.
+const NOBODYS: Entry = Entry { record: Line::ZERO.record, lane: None };
+const _: () = assert!(size_of::<Entry>() == 64);
 
 /// Two copies of a line that differ.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +84,7 @@ impl PairWatch {
     /// Lines were delivered, as `lane` brought them.
     pub(crate) fn note(&mut self, first: Stamp, lines: &[Line], lane: Option<Lane>) {
         for (i, line) in lines.iter().enumerate() {
-            *self.entry(first.plus(i as u64)) = Entry { print: Fingerprint::of(&line.record), lane };
+            *self.entry(first.plus(i as u64)) = Entry { record: line.record, lane };
         }
         if let Some(lane) = lane {
             self.vouch(lane, first, lines.len() as u64);
@@ -99,13 +103,13 @@ impl PairWatch {
         let oldest = Stamp(self.from.0.max(next.0.saturating_sub(REMEMBERED as u64)));
         for (i, line) in lines.iter().enumerate().skip(oldest.0.saturating_sub(first.0) as usize) {
             let at = first.plus(i as u64);
-            let Entry { print, lane: held } = *self.entry(at);
+            let Entry { record, lane: held } = self.entry(at);
+            let held = *held;
             if held == Some(lane) {
                 continue;
             }
-            let own = Fingerprint::of(&line.record);
             match held {
-                _ if own.agrees(print) => self.vouch(lane, at, 1),
+                _ if agree(&line.record, record) => self.vouch(lane, at, 1),
                 Some(held) => return Some(Found { at, first: held }),
                 // Whose copy a recovery server had is not known: the lane that differs does not vouch for it.
                 None => {}
@@ -119,8 +123,7 @@ impl PairWatch {
         lines.iter().enumerate().find_map(|(i, line)| {
             let at = first.plus(i as u64);
             let (held, path) = early.get(at).filter(|(_, path)| path.lane != lane)?;
-            let (theirs, own) = (Fingerprint::of(&held.record), Fingerprint::of(&line.record));
-            (!own.agrees(theirs)).then_some(Found { at, first: path.lane })
+            (!agree(&line.record, &held.record)).then_some(Found { at, first: path.lane })
         })
     }
 }
