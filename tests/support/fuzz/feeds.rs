@@ -141,8 +141,6 @@ pub fn itch(bytes: &[u8]) {
     let whole = drain(&mut BinaryFile::from_reader(bytes, path(), strict));
     let dripped = drain(&mut BinaryFile::from_reader(Drip { bytes, turn: 0 }, path(), strict));
     compare(&whole, &dripped, &drain(&mut BinaryFile::from_reader(bytes, path(), lenient)));
-    let venue = Normaliser::new(NormaliserOptions { full: true, ..NormaliserOptions::default() }, SessionDate::NONE);
-    publish(BinaryFile::from_reader(bytes, path(), lenient), venue);
 }
 
 /// Messages of ITCH alone: each is of the length that its first byte says, so that what changes is what is in them.
@@ -220,14 +218,12 @@ pub fn mold(bytes: &[u8]) {
     };
     // A lenient reader of datagrams in a row takes a cut one's whole messages, and so does a strict one.
     assert_eq!(raw(false, false), raw(false, true), "in small pieces");
-    publish_mold(bytes, None);
+    publish(mold_feed(bytes, None), Normaliser::new(NormaliserOptions::default(), SessionDate::NONE));
 }
 
-fn publish_mold(bytes: &[u8], container: Option<Container>) {
+fn mold_feed(bytes: &[u8], container: Option<Container>) -> MoldFeed<&[u8]> {
     let window = Window::new(bytes, path(), Packing::Plain);
-    let feed = MoldFeed::from_window(window, container, MoldOptions { lenient: true, ..MoldOptions::default() });
-    let _ = (feed.fault_at_start().map(ToString::to_string), feed.first_capture(), feed.stats().remarks());
-    publish(feed, Normaliser::new(NormaliserOptions::default(), SessionDate::NONE));
+    MoldFeed::from_window(window, container, MoldOptions { lenient: true, ..MoldOptions::default() })
 }
 
 /// The frames of a capture: number, place in the stream, time, link and bytes.
@@ -260,7 +256,9 @@ fn capture(bytes: &[u8], container: Container) {
         assert_eq!(&bytes[*offset as usize..][..frame.len()], &frame[..]);
         look_at_frame(*link, frame);
     }
-    publish_mold(bytes, Some(container));
+    let mut feed = mold_feed(bytes, Some(container));
+    let _ = (feed.fault_at_start().map(ToString::to_string), feed.first_capture());
+    drain(&mut feed);
 }
 
 /// pcap, of whichever form its first bytes say.

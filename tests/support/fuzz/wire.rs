@@ -84,22 +84,30 @@ pub fn packet(bytes: &[u8]) {
     assert!(change == 0 || found.is_some_and(|found| found.is_err()), "byte {place} changed by {change:02X} is seen");
 }
 
+/// Instruments that a publisher here may have. They are numbered one by one, and tables are as long as the highest.
+const INSTRUMENTS: u32 = 64;
+
 /// Records of any content: read as from a publisher that is out of its mind, then published as a venue's. Whoever follows
 /// what is published has the same books.
 pub fn records(bytes: &[u8]) {
     let mut books = Books::new(BOOKS, Start::Natural);
     let mut assembler = Assembler::default();
     let mut at = Stamp::new(Epoch(1), SequenceNumber(1));
-    for record in records_of(bytes) {
-        books.apply(at, &record);
+    let all: Vec<Record> = records_of(bytes)
+        .map(|mut record| {
+            record.instrument.set(record.instrument.get() % INSTRUMENTS);
+            record
+        })
+        .collect();
+    for record in &all {
+        books.apply(at, record);
         while books.poll_event().is_some() {}
-        if let Some((head, payload)) = assembler.push(at.sequence(), &record) {
+        if let Some((head, payload)) = assembler.push(at.sequence(), record) {
             let definition = Definition::parse(head, payload);
             let _ = (definition.symbol(), definition.price_exponent(), definition.entries().count());
         }
         at = at.plus(1);
     }
-    let all: Vec<Record> = records_of(bytes).collect();
     if let Some(snapshot) = Snapshot::from_records(&all) {
         assert_eq!(snapshot.records.len() + 2, all.len());
     }
