@@ -10,6 +10,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use bookcast_tests::capture::*;
+use bookcast_tests::dbn::{Mbo, mbo_file};
 use bookcast_tests::programs::{Running, generated_day, output, printed};
 use serde_json::{Value, json};
 
@@ -341,10 +342,15 @@ fn ctrl_c_gives_what_was_found_so_far() {
 
 /// Peak resident memory of a process so far, bytes.
 fn peak(pid: u32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("proc(5)");
-    let line = status.lines().find(|line| line.starts_with("VmHWM:")).expect("a line VmHWM");
+    peak_of(pid).expect("the process lives")
+}
+
+/// The same; `None` once it has ended.
+fn peak_of(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
     let kilobytes: u64 = line.split_ascii_whitespace().nth(1).and_then(|text| text.parse().ok()).expect("a number");
-    kilobytes * 1024
+    Some(kilobytes * 1024)
 }
 
 /// A stream of 200 MB costs no more memory than its books: nothing of it is kept.
@@ -388,6 +394,58 @@ fn a_long_stream_is_read_in_constant_memory() {
         assert_eq!((&found["missing_messages"], &found["unknown_orders"]), (&json!(0), &json!(0)));
         assert!(peak < BOUND, "pcap {is_pcap}: {peak} bytes of memory at the peak, {BOUND} is the bound");
     }
+}
+
+/// The same of DBN, and compressed: frame after frame of zstd, each of order records that come and go.
+#[test]
+fn a_long_stream_of_dbn_in_zstd_is_read_in_constant_memory() {
+    const RECORDS: u64 = 10_000;
+    const TOTAL: u64 = 200_000_000;
+    // Books, tables and buffers, and what the decompressor keeps. The stream is several times as long.
+    const BOUND: u64 = 64 << 20;
+    let clear = Mbo { action: b'R', side: b'N', order: 0, size: 0, ..Mbo::default() };
+    let head = mbo_file(3, &[clear]);
+    let pairs: Vec<u8> = (0..RECORDS)
+        .map(|n| Mbo { action: if n % 2 == 0 { b'A' } else { b'C' }, order: 1 + n / 2, at: n, ..Mbo::default() })
+        .flat_map(|record| record.bytes())
+        .collect();
+    let packed = zstd::encode_all(&pairs[..], 1).expect("into memory");
+    let frames = TOTAL / pairs.len() as u64 + 1;
+    let total = head.len() as u64 + frames * pairs.len() as u64;
+    let first = zstd::encode_all(&head[..], 1).expect("into memory");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut left = frames;
+    let (path, written, release) = pipe(folder.path(), move |piece| {
+        if left == frames {
+            piece.extend(&first);
+        }
+        piece.extend(&packed);
+        left -= 1;
+        left > 0
+    });
+    let arguments = ["inspect", path.to_str().expect("a path of ours"), "--json"];
+    let running = Running::start("feeds-replay", &arguments, &[]);
+    written.recv_timeout(Duration::from_secs(200)).expect("it reads what is written");
+    let pid = running.child.id();
+    // What is still in the pipe and in buffers is read like the rest.
+    drop(release);
+    let peak = peak_until_it_ends(pid);
+    let output = running.finish(Duration::from_secs(60));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
+    println!("{total} bytes, {} messages, peak memory {peak} bytes", found["messages"]);
+    assert_eq!((&found["bytes"], &found["complete"]), (&json!(total), &json!(true)));
+    assert_eq!((&found["messages"], &found["unknown_orders"]), (&json!(1 + frames * RECORDS), &json!(0)));
+    assert!(peak < BOUND, "{peak} bytes of memory at the peak, {BOUND} is the bound");
+}
+
+/// The peak of a process that is about to end, as far as it could be looked at.
+fn peak_until_it_ends(pid: u32) -> u64 {
+    let mut most = peak(pid);
+    while let Some(more) = peak_of(pid) {
+        most = most.max(more);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    most
 }
 
 /// A generated day as datagrams on two lines that begin in the middle of a sequence.

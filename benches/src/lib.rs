@@ -22,10 +22,11 @@
 //! assert_eq!(ratio.median, 1.5);
 //! ```
 //!
-//! The binaries are `hop` (latency ratios), `flow` (throughput), `heal` (recovery) and `numbers` (which writes README.md's); criterion benches of
-//! the pieces are in `benches/`, and the crate `costs` counts their instructions.
+//! The binaries are `hop` (latency ratios), `flow` (throughput), `heal` (recovery), `numbers` (which writes README.md's) and,
+//! with the feature `peers`, `decode` (feeds taken apart, beside other crates for that); criterion benches of the pieces are in
+//! `benches/`, and the crate `costs` counts their instructions.
 //!
-//! Left out: peers.
+//! Left out: peers of the transports.
 
 #![deny(unsafe_code)]
 

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod data;
 pub mod day;
 pub mod dbn;
+pub mod fuzz;
 pub mod naive;
 pub mod programs;
 pub mod random;

@@ -45,7 +45,7 @@ pub struct Section {
 impl Section {
     /// Lines named as lost.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().sum()
+        self.lost.iter().fold(0, |sum, lost| sum.saturating_add(*lost))
     }
 }
 
@@ -526,7 +526,8 @@ impl LogReader<'_> {
             LossCause::Unverified => 1,
             LossCause::Missing => 2,
         };
-        part.section.lost[cause] += count;
+        // Whoever wrote the log may have written anything: a count stays at its end.
+        part.section.lost[cause] = part.section.lost[cause].saturating_add(count);
         if part.section.begin.role == Role::Publisher {
             self.wrong(Wrong::PublisherGap);
         }
@@ -589,7 +590,7 @@ impl LogReader<'_> {
             self.wrong(Wrong::Repeated { expected, found: until });
         }
         let Some(part) = &mut self.part else { return };
-        part.section.unlogged += entries;
+        part.section.unlogged = part.section.unlogged.saturating_add(entries);
         part.section.joined.get_or_insert(until);
         part.pending.clear();
         if self.checker.lossless {

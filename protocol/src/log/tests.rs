@@ -215,6 +215,22 @@ fn each_way_to_be_out_of_order_has_its_name() {
 }
 
 #[test]
+fn counts_that_no_log_can_reach_stay_at_their_end() {
+    let many = Entry::Unlogged { until: at(2, 9), entries: u64::MAX - 1 };
+    let mut entries = vec![Entry::Joined { at: at(2, 1) }, many, many];
+    // The largest gap there is within an epoch, epoch after epoch.
+    let most = (1 << 48) - 2;
+    for epoch in 3..10 {
+        entries.push(Entry::Epoch { from: at(epoch - 1, if epoch == 3 { 9 } else { most + 1 }), to: Epoch(epoch) });
+        entries.push(Entry::Gap { first: at(epoch, 1), count: most, cause: LossCause::Missing });
+    }
+    let history = check(&[(Role::Subscriber, entries)]);
+    let section = &history.logs[0].sections[0];
+    assert_eq!((section.unlogged, section.lost_total()), (u64::MAX, 7 * most));
+    assert_eq!(history.problems, []);
+}
+
+#[test]
 fn a_log_continued_by_another_process_may_not_go_back_to_an_old_epoch() {
     let part = |epoch| [Entry::Joined { at: at(epoch, 9) }, Entry::Closed { at: at(epoch, 9) }];
     let mut entries = part(2).to_vec();
