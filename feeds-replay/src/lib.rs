@@ -7,6 +7,7 @@
 //! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
+//! - [`sla`]: limits on tail latency, judged, with where the time went.
 //!
 //! Every latency is open loop: the time at which each message is to be handed over is fixed beforehand, and what is
 //! measured is delivery less *that* time. What the sender lagged by is part of it, and is shown beside it.
@@ -22,5 +23,6 @@ pub mod ping;
 pub mod report;
 pub mod roles;
 pub mod run;
+pub mod sla;
 pub mod spec;
 pub mod verdict;
