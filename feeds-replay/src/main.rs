@@ -17,6 +17,7 @@ use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
+use feeds_replay::sla::command::{self as sla_command, SlaArguments};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
 use publisher::open::{FeedOptions, open_feed};
@@ -46,6 +47,8 @@ Examples:
       a day to try things on, for whoever has no capture
   feeds-replay book 12302019.NASDAQ_ITCH50.gz --symbol AAPL --at 09:30:00
       a book as it was at a moment
+  feeds-replay sla 12302019.NASDAQ_ITCH50.gz --sla sla.toml --out report
+      whether a latency SLA is kept, as a page to send on
   feeds-replay ping --transport shm
       one update there and back at a time, to set beside perftest
 
@@ -71,6 +74,8 @@ enum Command {
     Book(BookArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
+    /// Say whether this build, on this machine, keeps a latency SLA; and if not, where the time went.
+    Sla(SlaArguments),
     #[command(flatten)]
     Manual(cli::Manual),
     /// What the processes of a run are started with.
@@ -238,7 +243,16 @@ impl Ways {
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // A status of 2 says that an SLA run was invalid; a command line that is wrong is an error there.
+            let is_sla = std::env::args().nth(1).is_some_and(|command| command == "sla");
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { if is_sla { 3 } else { 2 } } else { 0 });
+        }
+    };
+    let outcome = match arguments.command {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
         Command::Inspect(inspect) => stop_flag().and_then(|stop| inspect_command::run(&inspect, &stop)),
@@ -247,6 +261,7 @@ fn main() -> ExitCode {
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
         Command::Ping(arguments) => run_ping(&arguments),
+        Command::Sla(arguments) => return run_sla(&arguments),
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
         }
@@ -311,6 +326,17 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
 
 fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
     Ok(ping::command(arguments, &stop_flag()?)?)
+}
+
+/// 0 met, 1 broken, 2 invalid, 3 an error.
+fn run_sla(arguments: &SlaArguments) -> ExitCode {
+    match stop_flag().and_then(|stop| sla_command::run(arguments, &stop)) {
+        Ok(verdict) => ExitCode::from(verdict.exit_code()),
+        Err(error) => {
+            eprintln!("feeds-replay: {error}");
+            ExitCode::from(3)
+        }
+    }
 }
 
 /// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends this program at once.

@@ -1,0 +1,296 @@
+//! The command `sla`.
+
+use std::io::IsTerminal;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::Args;
+use publisher::open::{FeedOptions, open_feed};
+use transport::clock::Clock;
+
+use super::analyse::{analyse, judged_latencies};
+use super::file::{Case, SlaFile};
+use super::histograms::{hgrm, write_interval_log};
+use super::machine::disclose;
+use super::outcome::{CaseOutcome, Outcome};
+use super::run::{Live, Setup, Watcher, run_case};
+use super::text::text;
+use super::verdict::Verdict;
+use crate::spec::{Feed, RdmaSpec};
+use crate::verdict::duration;
+
+/// What `feeds-replay sla` is told.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = "\
+Examples:
+  feeds-replay sla 12302019.NASDAQ_ITCH50.gz --sla sla.toml
+      does this build, on this machine, keep what the file promises?
+  feeds-replay sla morning.pcap.gz --sla sla.toml --out report
+      writes report/report.html, report/outcome.json, and an interval log and a .hgrm for each case
+  feeds-replay sla generated --sla sla.toml --seconds 10 --rate 50000
+      the same on a generated day, for whoever has no capture
+
+An SLA file:
+  name = \"books for the desk\"
+  [[case]]
+  transport = \"shm\"                  # shm, udp, rdma-ud, rdma-rc, rdma
+  subscribers = 1
+  measure = \"visible\"                # or complete: the event's end, the book changed
+  limits = { \"p50\" = \"2us\", \"p99.9\" = \"100us\" }
+  gaps_allowed = 0
+  load = { shape = \"captured\", speed = 1 }
+  # load = { shape = \"rate\", messages_per_second = 100000 }
+  # load = { shape = \"bursts\", messages = 100, every = \"1ms\" }
+  # load = { shape = \"squeezed\", every = \"100ms\", width = \"10ms\", factor = 8 }
+  # capture = { loops = 3, from = \"09:30\", to = \"09:31\", symbols = [\"AAPL\"] }
+  # slow_subscriber = { work = \"5us\", stall = \"50ms\", every = \"1s\" }
+
+The exit status is 0 if every limit is met, 1 if one is broken, 2 if the run is invalid and says nothing, 3 if it could \
+not be run. Ctrl-C ends it with the report of what was measured.")]
+pub struct SlaArguments {
+    /// The captures, one after the other: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip. Or the
+    /// word 'generated'.
+    #[arg(required = true)]
+    pub captures: Vec<PathBuf>,
+    /// What is promised.
+    #[arg(long)]
+    pub sla: PathBuf,
+    /// A folder for the page, the JSON and the histograms.
+    #[arg(long)]
+    pub out: Option<PathBuf>,
+    /// Print the outcome as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Only the cases of these names.
+    #[arg(long = "case")]
+    pub cases: Vec<String>,
+    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
+    #[arg(long)]
+    pub date: Option<String>,
+    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
+    #[arg(long)]
+    pub session: Option<String>,
+    /// Take a capture that is cut off for one that ends there.
+    #[arg(long)]
+    pub lenient: bool,
+    /// Build books from increments when the capture (or the window) starts in mid-day; they are Suspect.
+    #[arg(long)]
+    pub natural: bool,
+    /// Carry market participant positions too.
+    #[arg(long)]
+    pub full: bool,
+    /// Lines in the publisher's ring, a power of two.
+    #[arg(long, default_value_t = 1 << 18)]
+    pub ring_lines: usize,
+    /// Of a generated day: seconds.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub seconds: u64,
+    /// Of a generated day: messages a second, on average.
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000))]
+    pub rate: u64,
+    /// Of a generated day: securities.
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u16).range(5..=8_000))]
+    pub symbols: u16,
+    /// Of a generated day: its seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// For RDMA: the IPv4 address of the port that the publisher sends from.
+    #[arg(long, value_name = "ADDRESS")]
+    pub address: Option<Ipv4Addr>,
+    /// For RDMA: that of the port that the subscriber receives on; left out: the same.
+    #[arg(long, value_name = "ADDRESS", requires = "address")]
+    pub peer_address: Option<Ipv4Addr>,
+    /// Use these cores, publisher first, then the subscribers. Left out: the last ones that may be used.
+    #[arg(long, value_delimiter = ',')]
+    pub cores: Vec<usize>,
+}
+
+type Failure = Box<dyn std::error::Error>;
+
+impl SlaArguments {
+    /// What all cases share.
+    fn setup(&self, file: &SlaFile) -> Result<Setup, Failure> {
+        if !self.ring_lines.is_power_of_two() || self.ring_lines < 2 {
+            return Err(format!("--ring-lines {}: give a power of two, such as 262144", self.ring_lines).into());
+        }
+        for core in &self.cores {
+            publisher::pin::check(*core)?;
+        }
+        let rdma = file.cases.iter().any(|case| case.transport.is_rdma());
+        if rdma && !cfg!(feature = "rdma") {
+            return Err(transport::NO_RDMA.into());
+        }
+        let rdma = match (rdma, self.address) {
+            (true, None) => return Err("a case is over RDMA: give the IPv4 address of a port with --address".into()),
+            (true, Some(address)) => Some(RdmaSpec {
+                address,
+                device: None,
+                peer_address: self.peer_address.unwrap_or(address),
+                peer_device: None,
+            }),
+            (false, _) => None,
+        };
+        let cores = if self.cores.is_empty() { publisher::pin::usable_cores() } else { self.cores.clone() };
+        let setup = |feed, more, books| Setup { feed, more, ring_lines: self.ring_lines, books, rdma, cores };
+        if self.captures == [Path::new("generated")] && !self.captures[0].exists() {
+            let feed = Feed::Generated {
+                seed: self.seed,
+                symbols: self.symbols,
+                messages: self.seconds * self.rate,
+                span_ns: self.seconds * 1_000_000_000,
+            };
+            return Ok(setup(feed, Vec::new(), (usize::from(self.symbols) + 16, 1 << 17, 1 << 16)));
+        }
+        // What is wrong with a file is said before anything is started.
+        let options = FeedOptions { lenient: self.lenient, session: self.session.clone(), preload: None };
+        let mut bytes = 0;
+        for (at, path) in self.captures.iter().enumerate() {
+            let feed = open_feed(path, &options)?;
+            if at == 0 {
+                feed.session_date(self.date.as_deref())?;
+            }
+            bytes += std::fs::metadata(path)?.len();
+        }
+        let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
+        let feed = Feed::File {
+            path: self.captures[0].clone(),
+            session: self.session.clone(),
+            date: self.date.clone(),
+            lenient: self.lenient,
+            natural: self.natural,
+            full: self.full,
+        };
+        Ok(setup(feed, self.captures[1..].to_vec(), books))
+    }
+}
+
+/// Runs what the file promises, and prints what came of it.
+///
+/// # Errors
+/// It could not be run: the file, the capture, a process. (What was run before is lost then.)
+pub fn run(arguments: &SlaArguments, stop: &AtomicBool) -> Result<Verdict, Failure> {
+    let mut file = SlaFile::read(&arguments.sla)?;
+    if let Some(unknown) = arguments.cases.iter().find(|name| file.cases.iter().all(|case| case.name != **name)) {
+        let names: Vec<&str> = file.cases.iter().map(|case| case.name.as_str()).collect();
+        return Err(format!("--case {unknown}: there are {}", names.join(", ")).into());
+    }
+    file.cases.retain(|case| arguments.cases.is_empty() || arguments.cases.contains(&case.name));
+    let setup = arguments.setup(&file)?;
+    if let Some(out) = &arguments.out {
+        std::fs::create_dir_all(out).map_err(|error| format!("--out {}: {error}", out.display()))?;
+    }
+    let clock = Clock::calibrate();
+    let disclosure = disclose(&setup.feed, &setup.more, clock)?;
+    let mut shown = Shown { quiet: arguments.json, live: std::io::stderr().is_terminal() };
+    let mut cases = Vec::with_capacity(file.cases.len());
+    for (at, case) in file.cases.iter().enumerate() {
+        // Relaxed: the flag carries nothing but itself.
+        if stop.load(Ordering::Relaxed) {
+            eprintln!("{}: not run, because a stop was asked for", case.name);
+            continue;
+        }
+        cases.push(one_case(arguments, &setup, case, at, clock, stop, &mut shown)?);
+    }
+    let outcome = Outcome::new(&file, disclosure, cases);
+    let json = serde_json::to_string_pretty(&outcome)?;
+    if let Some(out) = &arguments.out {
+        std::fs::write(out.join("outcome.json"), &json)?;
+    }
+    if arguments.json {
+        println!("{json}")
+    } else {
+        println!("\n{}", text(&outcome))
+    }
+    Ok(outcome.verdict)
+}
+
+fn one_case(
+    arguments: &SlaArguments,
+    setup: &Setup,
+    case: &Case,
+    at: usize,
+    clock: Clock,
+    stop: &AtomicBool,
+    shown: &mut Shown,
+) -> Result<CaseOutcome, Failure> {
+    let folder = Scratch::new()?;
+    let raw = run_case(setup, case, &folder.0, clock, stop, shown)?;
+    shown.end_line();
+    if let Some(out) = &arguments.out {
+        let latencies = judged_latencies(&raw)?;
+        let name = |ending: &str| out.join(format!("case-{}.{ending}", at + 1));
+        write_interval_log(&name("hlog"), &latencies, raw.schedule.start_ns, &case.name)?;
+        std::fs::write(name("hgrm"), hgrm(&latencies))?;
+    }
+    Ok(analyse(&raw)?)
+}
+
+/// A folder for a run's logs, which goes with this value.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new() -> std::io::Result<Scratch> {
+        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        // Relaxed: only uniqueness matters.
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("feeds-replay-sla-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Scratch(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("feeds-replay: {} could not be removed: {error}", self.0.display());
+        }
+    }
+}
+
+/// Shows how far a run is: on a terminal one line that is written over, elsewhere a plain line every two seconds.
+struct Shown {
+    quiet: bool,
+    live: bool,
+}
+
+impl Shown {
+    fn end_line(&self) {
+        if self.live && !self.quiet {
+            eprintln!();
+        }
+    }
+}
+
+impl Watcher for Shown {
+    fn on_ready(&mut self, case: &Case, pids: &[u32]) {
+        if !self.quiet {
+            let subscribers: Vec<String> = pids[1..].iter().map(u32::to_string).collect();
+            println!("{}: publisher is pid {}, subscriber is pid {}", case.name, pids[0], subscribers.join(", "));
+        }
+    }
+
+    fn on_live(&mut self, live: &Live) {
+        if self.quiet || !(self.live || live.elapsed.as_millis() % 2_000 < 250) {
+            return;
+        }
+        let line = live_line(live);
+        if self.live { eprint!("\r{line:<110}") } else { eprintln!("{line}") }
+    }
+}
+
+/// How far a run is, in a line.
+pub fn live_line(live: &Live) -> String {
+    let worst = live.subscribers.iter().max_by_key(|progress| progress.p999).copied().unwrap_or_default();
+    format!(
+        "{}: {} of {} messages after {:.1} s; lag at most {}; p50 {} p99 {} p99.9 {}",
+        live.case,
+        live.messages,
+        live.planned,
+        live.elapsed.as_secs_f64(),
+        duration(live.lag_max_ns),
+        duration(worst.p50.into()),
+        duration(worst.p99.into()),
+        duration(worst.p999.into())
+    )
+}
