@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use feeds_replay::book::command::BookArguments;
+use feeds_replay::compare::{self, CompareArguments};
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
@@ -76,6 +77,8 @@ enum Command {
     Ping(PingArguments),
     /// Say whether this build, on this machine, keeps a latency SLA; and if not, where the time went.
     Sla(SlaArguments),
+    /// Say whether two builds, or two runs, are equally fast.
+    Compare(CompareArguments),
     #[command(flatten)]
     Manual(cli::Manual),
     /// What the processes of a run are started with.
@@ -246,8 +249,8 @@ fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
-            // A status of 2 says that an SLA run was invalid; a command line that is wrong is an error there.
-            let is_sla = std::env::args().nth(1).is_some_and(|command| command == "sla");
+            // There a status of 2 is a verdict; a command line that is wrong is an error.
+            let is_sla = std::env::args().nth(1).is_some_and(|command| command == "sla" || command == "compare");
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { if is_sla { 3 } else { 2 } } else { 0 });
         }
@@ -261,7 +264,14 @@ fn main() -> ExitCode {
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
         Command::Ping(arguments) => run_ping(&arguments),
-        Command::Sla(arguments) => return run_sla(&arguments),
+        Command::Sla(arguments) => {
+            let verdict = stop_flag().and_then(|stop| sla_command::run(&arguments, &stop));
+            return status(verdict.map(|verdict| verdict.exit_code()));
+        }
+        Command::Compare(arguments) => {
+            let finding = stop_flag().and_then(|stop| compare::run(&arguments, &stop));
+            return status(finding.map(|finding| finding.exit_code()));
+        }
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
         }
@@ -328,10 +338,10 @@ fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
     Ok(ping::command(arguments, &stop_flag()?)?)
 }
 
-/// 0 met, 1 broken, 2 invalid, 3 an error.
-fn run_sla(arguments: &SlaArguments) -> ExitCode {
-    match stop_flag().and_then(|stop| sla_command::run(arguments, &stop)) {
-        Ok(verdict) => ExitCode::from(verdict.exit_code()),
+/// The exit status of a command whose statuses 0, 1 and 2 are verdicts: an error is 3.
+fn status(verdict: Result<u8, Failure>) -> ExitCode {
+    match verdict {
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("feeds-replay: {error}");
             ExitCode::from(3)

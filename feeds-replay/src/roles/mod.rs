@@ -56,6 +56,9 @@ pub fn run(role: &str, spec: &str) -> bool {
         let outcome = crate::ping::echo(spec);
         return outcome.map_err(|error| say(&Report::Failed(error.to_string()))).is_ok();
     }
+    if role == "flat-out" {
+        return crate::compare::flat_out(spec).map_err(|error| say(&Report::Failed(error.to_string()))).is_ok();
+    }
     if let Some(role) = role.strip_prefix("sla-") {
         return crate::sla::roles::run(role, spec);
     }

@@ -58,26 +58,25 @@ struct Judged {
 /// A log cannot be read.
 pub fn analyse(raw: &RawRun) -> io::Result<CaseOutcome> {
     let mut samples = Vec::with_capacity(raw.seen.len());
-    let mut gaps = vec![Gaps::new("publisher", log::read(&raw.folder.join("publisher.gaps"))?, raw.schedule.start_ns)];
+    let mut gaps =
+        vec![Gaps::new("the publisher", log::read(&raw.folder.join("publisher.gaps"))?, raw.schedule.start_ns)];
     for at in 0..raw.seen.len() {
         samples.push(log::read::<Sample>(&raw.folder.join(format!("subscriber-{at}.samples")))?);
-        let name = if raw.seen.len() == 1 { "subscriber".to_owned() } else { format!("subscriber {}", at + 1) };
+        let name = if raw.seen.len() == 1 { "the subscriber".to_owned() } else { format!("subscriber {}", at + 1) };
         let path = raw.folder.join(format!("subscriber-{at}.gaps"));
         gaps.push(Gaps::new(&name, log::read(&path)?, raw.schedule.start_ns));
     }
     let worst_of_all = worst_of_all(&samples, raw.case.measure);
     let latencies = Latencies::new(worst_of_all.iter().map(|judged| judged.timed).collect());
-    let calm = Latencies::new(
-        worst_of_all
-            .iter()
-            .filter(|judged| {
-                let seen_at = judged.timed.at_ns + u64::from(judged.timed.latency_ns);
-                let threads = [&gaps[0], &gaps[1 + judged.subscriber as usize]];
-                !threads.iter().any(|gaps| gaps.touched(judged.timed.at_ns, seen_at))
-            })
-            .map(|judged| judged.timed)
-            .collect(),
-    );
+    let without_machine = |judged: &Judged| {
+        let sample = &samples[judged.subscriber as usize][judged.place as usize];
+        let (due, latency) = (judged.timed.at_ns, u64::from(judged.timed.latency_ns));
+        let sent_at = (due + u64::from(sample.visible_ns)).saturating_sub(sample.from_actual_ns.into());
+        let machine_ns =
+            gaps[0].machine_until(sent_at) + gaps[1 + judged.subscriber as usize].machine_until(due + latency);
+        Timed { at_ns: due, latency_ns: latency.saturating_sub(machine_ns) as u32 }
+    };
+    let calm = Latencies::new(worst_of_all.iter().map(without_machine).collect());
     let evidence = evidence(raw, &latencies, &calm);
     let sent = log::read::<SentStep>(&raw.folder.join("publisher.steps"))?;
     let seen = log::read::<SeenStep>(&raw.folder.join("subscriber-0.steps"))?;
@@ -169,6 +168,7 @@ fn evidence(raw: &RawRun, latencies: &Latencies, calm: &Latencies) -> Evidence {
         stopped: raw.sent.stopped,
         own_cores: !raw.cores.is_empty(),
         clock_drift_ns: loops().map(|turns| turns.clock_drift_ns.unsigned_abs()).max().unwrap_or(0),
+        clock_elapsed_ns: loops().map(|turns| turns.clock_elapsed_ns).max().unwrap_or(0),
         clock_error_ns: loops().map(|turns| turns.clock_error_ns).max().unwrap_or(0),
         published: raw.sent.published,
         subscribers: raw.seen.iter().map(|seen| seen.accounts).collect(),

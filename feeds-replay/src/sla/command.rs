@@ -14,6 +14,8 @@ use super::file::{Case, SlaFile};
 use super::histograms::{hgrm, write_interval_log};
 use super::machine::disclose;
 use super::outcome::{CaseOutcome, Outcome};
+use super::page::page;
+use super::ramp::{Ramp, Step, next, scaled};
 use super::run::{Live, Setup, Watcher, run_case};
 use super::text::text;
 use super::verdict::Verdict;
@@ -62,6 +64,9 @@ pub struct SlaArguments {
     /// Print the outcome as JSON.
     #[arg(long)]
     pub json: bool,
+    /// Find the highest load at which every limit still holds: run after run, each case at more or less of its own load.
+    #[arg(long)]
+    pub ramp: bool,
     /// Only the cases of these names.
     #[arg(long = "case")]
     pub cases: Vec<String>,
@@ -184,18 +189,27 @@ pub fn run(arguments: &SlaArguments, stop: &AtomicBool) -> Result<Verdict, Failu
     let disclosure = disclose(&setup.feed, &setup.more, clock)?;
     let mut shown = Shown { quiet: arguments.json, live: std::io::stderr().is_terminal() };
     let mut cases = Vec::with_capacity(file.cases.len());
+    let mut ramps = Vec::new();
     for (at, case) in file.cases.iter().enumerate() {
         // Relaxed: the flag carries nothing but itself.
         if stop.load(Ordering::Relaxed) {
             eprintln!("{}: not run, because a stop was asked for", case.name);
             continue;
         }
-        cases.push(one_case(arguments, &setup, case, at, clock, stop, &mut shown)?);
+        let mut run = |case: &Case| one_case(arguments, &setup, case, at, clock, stop, &mut shown);
+        if arguments.ramp {
+            let (ramp, outcome) = ramp_up(case, stop, &mut run)?;
+            ramps.push(ramp);
+            cases.push(outcome);
+        } else {
+            cases.push(run(case)?);
+        }
     }
-    let outcome = Outcome::new(&file, disclosure, cases);
+    let outcome = Outcome { ramps, ..Outcome::new(&file, disclosure, cases) };
     let json = serde_json::to_string_pretty(&outcome)?;
     if let Some(out) = &arguments.out {
         std::fs::write(out.join("outcome.json"), &json)?;
+        std::fs::write(out.join("report.html"), page(&outcome))?;
     }
     if arguments.json {
         println!("{json}")
@@ -203,6 +217,37 @@ pub fn run(arguments: &SlaArguments, stop: &AtomicBool) -> Result<Verdict, Failu
         println!("\n{}", text(&outcome))
     }
     Ok(outcome.verdict)
+}
+
+/// Searches for the highest load of `case`. Returns the search, and the run at that load; if none held, the last run.
+fn ramp_up(
+    case: &Case,
+    stop: &AtomicBool,
+    run: &mut impl FnMut(&Case) -> Result<CaseOutcome, Failure>,
+) -> Result<(Ramp, CaseOutcome), Failure> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut best: Option<(f64, CaseOutcome)> = None;
+    let mut last = None;
+    loop {
+        let tried: Vec<(f64, bool)> = steps.iter().map(|step| (step.factor, step.verdict == Verdict::Met)).collect();
+        // Relaxed: the flag carries nothing but itself.
+        let over = stop.load(Ordering::Relaxed) && !steps.is_empty();
+        let Some(factor) = next(&tried).filter(|_| !over) else { break };
+        let pace = scaled(case.pace, factor).checked()?;
+        let outcome = run(&Case { pace, ..case.clone() })?;
+        let judgement = &outcome.judgement;
+        let because = judgement.broken_because.iter().chain(&judgement.invalid_because).next().cloned();
+        eprintln!("{} {pace}: {}", case.name, judgement.verdict.name());
+        steps.push(Step { factor, pace: pace.to_string(), verdict: judgement.verdict, because });
+        if judgement.verdict == Verdict::Met && best.as_ref().is_none_or(|(known, _)| *known < factor) {
+            best = Some((factor, outcome));
+        } else {
+            last = Some(outcome);
+        }
+    }
+    let ramp = Ramp::new(&case.name, steps);
+    let outcome = best.filter(|(factor, _)| ramp.highest == Some(*factor)).map(|(_, outcome)| outcome).or(last);
+    Ok((ramp, outcome.ok_or("nothing was run")?))
 }
 
 fn one_case(

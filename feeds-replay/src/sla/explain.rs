@@ -9,8 +9,8 @@ pub struct Gaps {
     thread: String,
     /// Times are ns from the start of the run.
     gaps: Vec<Gap>,
-    /// What the machine's gaps may have delayed: each with as long again behind it, for what had piled up.
-    touched: Vec<(u64, u64)>,
+    /// For each gap: the machine's time in it and in those before it of the same busy stretch.
+    machine: Vec<u64>,
 }
 
 impl Gaps {
@@ -18,24 +18,31 @@ impl Gaps {
     /// is left out.
     pub fn new(thread: &str, mut gaps: Vec<Gap>, start_ns: u64) -> Gaps {
         gaps.retain(|gap| gap.end > start_ns);
+        let moved = |time: u64| if time == u64::MAX { time } else { time.saturating_sub(start_ns) };
         for gap in &mut gaps {
-            (gap.start, gap.end) = (gap.start.saturating_sub(start_ns), gap.end - start_ns);
-        }
-        let mut touched: Vec<(u64, u64)> = Vec::new();
-        for gap in gaps.iter().filter(|gap| is_machine(gap)) {
-            let (start, end) = (gap.start, gap.end + (gap.end - gap.start));
-            match touched.last_mut() {
-                Some((_, last)) if *last >= start => *last = end.max(*last),
-                _ => touched.push((start, end)),
+            for time in [&mut gap.start, &mut gap.end, &mut gap.busy_from, &mut gap.busy_until] {
+                *time = moved(*time);
             }
         }
-        Gaps { thread: thread.into(), gaps, touched }
+        let mut machine: Vec<u64> = Vec::with_capacity(gaps.len());
+        for (at, gap) in gaps.iter().enumerate() {
+            let before = match at.checked_sub(1) {
+                Some(before) if gaps[before].busy_until > gap.start => machine[before],
+                _ => 0,
+            };
+            machine.push(before + gap.machine_ns);
+        }
+        Gaps { thread: thread.into(), gaps, machine }
     }
 
-    /// Whether something between `from` and `to` may have been delayed by the machine.
-    pub fn touched(&self, from: u64, to: u64) -> bool {
-        let at = self.touched.partition_point(|(_, end)| *end < from);
-        self.touched.get(at).is_some_and(|(start, _)| *start <= to)
+    /// The most that the machine can have delayed what this thread did at `at`: its time in the stretch without a pause
+    /// that `at` lies in. Work that is done in turn, without the machine, would have been done that much sooner at best.
+    pub fn machine_until(&self, at: u64) -> u64 {
+        let next = self.gaps.partition_point(|gap| gap.start < at);
+        match next.checked_sub(1) {
+            Some(last) if self.gaps[last].busy_until >= at => self.machine[last],
+            _ => 0,
+        }
     }
 
     /// Gaps that overlap `from..=to`.
@@ -61,11 +68,6 @@ impl Gaps {
     }
 }
 
-/// A counter shows that the machine had a tenth of it or more, or 20 us.
-fn is_machine(gap: &Gap) -> bool {
-    gap.machine_ns >= 20_000.min((gap.end - gap.start) / 10).max(1)
-}
-
 /// Why a record that was due at `at_ns` came `latency_ns` later, in a burst of `burst` records, past these threads.
 pub fn explain(at_ns: u64, latency_ns: u64, burst: u64, threads: &[&Gaps]) -> (Cause, String) {
     let until = at_ns + latency_ns;
@@ -78,7 +80,7 @@ pub fn explain(at_ns: u64, latency_ns: u64, burst: u64, threads: &[&Gaps]) -> (C
         // A gap that makes up little of the latency is no explanation of it.
         if overlap * 4 >= latency_ns {
             let took = gap.end - gap.start;
-            let what = format!("the {thread} was away from its loop for {}", duration(took));
+            let what = format!("{thread} was away from its loop for {}", duration(took));
             return if gap.machine_ns * 2 >= took {
                 (Cause::Machine, format!("{what}: {}", counters(gap)))
             } else if gap.worked > 0 {
@@ -91,8 +93,12 @@ pub fn explain(at_ns: u64, latency_ns: u64, burst: u64, threads: &[&Gaps]) -> (C
             };
         }
     }
-    if let Some(gaps) = threads.iter().find(|gaps| gaps.touched(at_ns, until)) {
-        return (Cause::Machine, format!("records had piled up while the machine kept the {} away", gaps.thread));
+    let kept = threads.iter().map(|gaps| (gaps.machine_until(until), gaps.thread.as_str())).max();
+    if let Some((machine_ns, thread)) = kept
+        && machine_ns * 2 >= latency_ns
+    {
+        let kept = duration(machine_ns);
+        return (Cause::Machine, format!("records had piled up while the machine kept {thread} away for {kept}"));
     }
     if burst >= 32 {
         return (Cause::Burst, format!("{burst} records were due within 100 us, and each waits for those before it"));
@@ -124,38 +130,51 @@ mod tests {
     use super::*;
 
     fn gap(start: u64, end: u64, machine_ns: u64) -> Gap {
-        Gap { start: 1_000 + start, end: 1_000 + end, machine_ns, wait_ns: machine_ns, ..Gap::default() }
+        Gap {
+            start: 1_000 + start,
+            end: 1_000 + end,
+            machine_ns,
+            wait_ns: machine_ns,
+            busy_until: 1_000 + end + 2_000_000,
+            ..Gap::default()
+        }
     }
 
     #[test]
     fn a_record_in_a_gap_of_the_machines_is_told_apart_from_one_of_our_own() {
-        let machine = Gaps::new("subscriber", vec![gap(1_000_000, 6_000_000, 5_000_000)], 1_000);
-        let own = Gaps::new("subscriber", vec![gap(1_000_000, 6_000_000, 0)], 1_000);
-        let none = Gaps::new("publisher", Vec::new(), 1_000);
+        let machine = Gaps::new("the subscriber", vec![gap(1_000_000, 6_000_000, 5_000_000)], 1_000);
+        let own = Gaps::new("the subscriber", vec![gap(1_000_000, 6_000_000, 0)], 1_000);
+        let none = Gaps::new("the publisher", Vec::new(), 1_000);
         let (cause, text) = explain(2_000_000, 4_000_000, 1, &[&none, &machine]);
         assert!(cause == Cause::Machine && text.contains("waited 5.00 ms"), "{text}");
         let (cause, text) = explain(2_000_000, 4_000_000, 1, &[&none, &own]);
         assert!(cause == Cause::Own && text.contains("nothing"), "{text}");
-        let (cause, text) = explain(7_000_000, 4_000_000, 1, &[&none, &machine]);
+        let (cause, text) = explain(7_000_000, 900_000, 1, &[&none, &machine]);
         assert!(cause == Cause::Machine && text.contains("piled up"), "{text}");
         assert_eq!(explain(20_000_000, 50_000, 500, &[&none, &machine]).0, Cause::Burst);
         assert_eq!(explain(20_000_000, 50_000, 3, &[&none, &machine]).0, Cause::Unknown);
     }
 
     #[test]
-    fn what_the_machine_touched_reaches_as_far_behind_a_gap_as_the_gap_was_long() {
-        let gaps = Gaps::new("subscriber", vec![gap(100_000, 200_000, 100_000), gap(900_000, 950_000, 0)], 1_000);
-        for (from, to, expected) in [
-            (0, 50_000, false),
-            (50_000, 100_000, true),
-            (150_000, 160_000, true),
-            (290_000, 295_000, true),
-            (300_001, 400_000, false),
-            (900_000, 940_000, false),
-        ] {
-            assert_eq!(gaps.touched(from, to), expected, "{from} to {to}");
+    fn the_machine_can_have_delayed_by_no_more_than_its_time_since_the_last_pause() {
+        let stretch = |start: u64, end, machine, from: u64, until: u64| Gap {
+            busy_from: 1_000 + from,
+            busy_until: 1_000 + until,
+            ..gap(start, end, machine)
+        };
+        let gaps = vec![
+            stretch(100, 200, 90, 100, 900),
+            stretch(300, 400, 100, 100, 900),
+            stretch(2_000, 2_500, 0, 1_900, 2_600),
+            Gap { busy_until: u64::MAX, ..stretch(3_000, 3_500, 400, 2_950, 0) },
+        ];
+        let gaps = Gaps::new("the subscriber", gaps, 1_000);
+        for (at, expected) in
+            [(50, 0), (150, 90), (250, 90), (350, 190), (900, 190), (901, 0), (2_400, 0), (2_960, 0), (9_000, 400)]
+        {
+            assert_eq!(gaps.machine_until(at), expected, "{at}");
         }
         let summary = gaps.summary();
-        assert_eq!((summary.gaps, summary.machine_ns, summary.own_ns), (2, 100_000, 50_000));
+        assert_eq!((summary.gaps, summary.machine_ns, summary.own_ns), (4, 590, 610));
     }
 }

@@ -88,6 +88,10 @@ pub struct Gap {
     pub worked: u32,
     /// Nothing.
     pub reserved: u32,
+    /// The last moment before it at which the thread had nothing to do.
+    pub busy_from: u64,
+    /// The first such moment after it; `u64::MAX` if the log ends before.
+    pub busy_until: u64,
 }
 
 /// Writes `items` into the file `path`.

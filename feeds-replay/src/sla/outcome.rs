@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::file::{Case, SlaFile};
+use super::ramp::Ramp;
 use super::verdict::{Evidence, Judgement, Verdict};
 
 /// The schema's name and number; it changes when a field changes its meaning or goes.
@@ -22,8 +23,11 @@ pub struct Outcome {
     pub verdict: Verdict,
     /// Where and how it was taken.
     pub disclosure: Disclosure,
-    /// Case by case, in the file's order.
+    /// Case by case, in the file's order. Of a ramp, the run at the highest load that held, or the last one.
     pub cases: Vec<CaseOutcome>,
+    /// With `--ramp`: the search for the highest load, case by case.
+    #[serde(default)]
+    pub ramps: Vec<Ramp>,
 }
 
 impl Outcome {
@@ -33,7 +37,7 @@ impl Outcome {
         let verdict = cases.iter().map(|case| case.judgement.verdict).max().unwrap_or(Verdict::Invalid);
         // A case that was left out for a stop has no verdict, so neither has the whole.
         let verdict = if cases.len() < file.cases.len() { verdict.max(Verdict::Invalid) } else { verdict };
-        Outcome { schema: SCHEMA.into(), name: file.name.clone(), verdict, disclosure, cases }
+        Outcome { schema: SCHEMA.into(), name: file.name.clone(), verdict, disclosure, cases, ramps: Vec::new() }
     }
 }
 
@@ -228,7 +232,7 @@ pub struct LoadProfile {
 pub struct ThreadGaps {
     /// Whose loop.
     pub thread: String,
-    /// Turns that took long: 20 us idle, or 100 us with work.
+    /// Turns that took long: 20 us idle, or 50 us with work.
     pub gaps: u64,
     /// The longest.
     pub longest_ns: u64,

@@ -245,6 +245,7 @@ fn loop_report(
         off_core_ns,
         gaps_unkept: turns.unkept(),
         clock_drift_ns: check.drift_ns,
+        clock_elapsed_ns: check.elapsed_ns,
         clock_error_ns: check.bracket_ns,
         notes,
     }

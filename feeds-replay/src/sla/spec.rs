@@ -51,6 +51,8 @@ pub struct LoopReport {
     pub gaps_unkept: u64,
     /// What the clock had drifted by at the end, ns.
     pub clock_drift_ns: i64,
+    /// Since its calibration, ns.
+    pub clock_elapsed_ns: u64,
     /// Within what error that was read, ns.
     pub clock_error_ns: u64,
     /// What is worth knowing.

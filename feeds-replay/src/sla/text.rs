@@ -12,6 +12,17 @@ pub fn text(outcome: &Outcome) -> String {
     for case in &outcome.cases {
         verdict(&mut out, case);
     }
+    for ramp in &outcome.ramps {
+        let _ = writeln!(out, "{}: the highest load that keeps every limit", ramp.case);
+        for step in &ramp.steps {
+            let because = step.because.as_deref().unwrap_or("every limit kept");
+            let _ = writeln!(out, "  {}: {}: {because}", step.pace, step.verdict.name());
+        }
+        let _ = match ramp.highest {
+            Some(factor) => writeln!(out, "  {factor:.3} times the case's own load"),
+            None => writeln!(out, "  none was found"),
+        };
+    }
     for case in &outcome.cases {
         let _ = writeln!(out);
         numbers(&mut out, case);

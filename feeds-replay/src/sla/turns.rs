@@ -14,7 +14,7 @@ use super::log::{Gap, NO_TIME};
 /// An idle turn that took so long is a gap, ns.
 const LONG_IDLE_NS: u64 = 20_000;
 /// A turn with work that took so long is looked into, ns: the machine may have been at it too.
-const LONG_WORK_NS: u64 = 100_000;
+const LONG_WORK_NS: u64 = 50_000;
 /// From this length on the slow counters are read too (some 70 us), ns.
 const LOOK_DEEPER_NS: u64 = 1_000_000;
 /// Gaps that are kept.
@@ -122,7 +122,11 @@ pub struct Turns<C> {
     counters: C,
     counts: Counts,
     last: Option<Nanos>,
+    /// The beginning of the last turn that found nothing to do.
+    idle_at: Nanos,
     gaps: Vec<Gap>,
+    /// Gaps, at the end of the list, since which the thread has had something to do all the time.
+    open: usize,
     /// Gaps for which there was no room.
     unkept: u64,
 }
@@ -132,18 +136,32 @@ impl<C: Counters> Turns<C> {
     pub fn new(mut counters: C) -> Turns<C> {
         let mut counts = Counts::default();
         counters.read(true, &mut counts);
-        Turns { counters, counts, last: None, gaps: Vec::with_capacity(KEPT), unkept: 0 }
+        Turns { counters, counts, last: None, idle_at: Nanos::ZERO, gaps: Vec::with_capacity(KEPT), open: 0, unkept: 0 }
     }
 
     /// A turn begins at `now`; the one before did `work`.
     #[inline]
     pub fn turn(&mut self, now: Nanos, work: usize) {
         if let Some(last) = self.last.replace(now) {
+            if work == 0 {
+                self.idle_at = last;
+                if self.open > 0 {
+                    self.close(last);
+                }
+            }
             let took = now.0.saturating_sub(last.0);
             if took >= if work == 0 { LONG_IDLE_NS } else { LONG_WORK_NS } {
                 self.look(last, now, work > 0);
             }
         }
+    }
+
+    /// At `now` there was nothing left to do: what had piled up in the gaps before is dealt with.
+    #[cold]
+    fn close(&mut self, now: Nanos) {
+        let from = self.gaps.len() - self.open;
+        self.gaps[from..].iter_mut().for_each(|gap| gap.busy_until = now.0);
+        self.open = 0;
     }
 
     #[cold]
@@ -175,7 +193,10 @@ impl<C: Counters> Turns<C> {
             interrupts: if deeper { now.interrupts.saturating_sub(before.interrupts) as u32 } else { NO_TIME },
             worked: u32::from(worked),
             reserved: 0,
+            busy_from: self.idle_at.0,
+            busy_until: u64::MAX,
         });
+        self.open += 1;
     }
 
     /// The gaps, in order.
@@ -228,7 +249,18 @@ mod tests {
         assert_eq!(machine(15_000_000, 9, Counts { steal_ticks: 1, ..none }), 10_000_000);
         assert_eq!(machine(2_000_000, 9, waited), 2_000_000, "never more than the gap");
         assert_eq!(gap(19_999, 0, none), None);
-        assert_eq!(gap(99_999, 1, none), None, "an ordinary turn with work");
+        assert_eq!(gap(49_999, 1, none), None, "an ordinary turn with work");
+    }
+
+    #[test]
+    fn gaps_of_one_busy_stretch_know_where_it_began_and_ended() {
+        let mut turns = Turns::new(Said(std::rc::Rc::default()));
+        // Idle at 0 and 1; work from 2 us to 300 us, with two long turns; idle again at 301 us.
+        for (now, work) in [(0, 1), (1, 0), (2, 0), (102, 5), (110, 5), (300, 5), (301, 5), (302, 0), (400, 0)] {
+            turns.turn(Nanos(now * 1_000), work);
+        }
+        let spans: Vec<_> = turns.gaps().iter().map(|gap| (gap.start, gap.busy_from, gap.busy_until)).collect();
+        assert_eq!(spans, [(2_000, 1_000, 301_000), (110_000, 1_000, 301_000), (302_000, 302_000, u64::MAX)]);
     }
 
     #[test]

@@ -17,8 +17,11 @@ const RATE_SLACK: u64 = 100;
 const LAG_PART: u64 = 10;
 /// The machine's jitter may be this part of a limit.
 const JITTER_PART: u64 = 4;
-/// The clock's drift may be this part of the tightest limit, and is never held to less than its own reading error.
-const DRIFT_PART: u64 = 100;
+/// The clock may run wrong by this part: latencies and the schedule are differences of one clock, so they are wrong by no
+/// more. (A counter that jumped, or cores whose counters disagree, are wrong by much more.)
+const DRIFT_PART: u64 = 100_000;
+/// What two readings may be apart without any drift, ns, beside the error of the reading.
+const DRIFT_LEAST_NS: u64 = 1_000;
 
 /// What became of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -59,7 +62,7 @@ pub struct LimitEvidence {
     pub limit: Limit,
     /// Over all samples; `None` of none.
     pub measured: Option<Estimate>,
-    /// Over the samples that no gap of the machine's touched.
+    /// Over all samples, each less all that the machine can have delayed it by.
     pub without_machine: Option<Estimate>,
     /// The sender's lag at this percentile, ns.
     pub lag_ns: u64,
@@ -94,6 +97,8 @@ pub struct Evidence {
     pub own_cores: bool,
     /// What the clock had drifted by at the end, ns; the worst of all processes'.
     pub clock_drift_ns: u64,
+    /// Since its calibration.
+    pub clock_elapsed_ns: u64,
     /// Within what error that was read.
     pub clock_error_ns: u64,
     /// Lines published.
@@ -216,9 +221,12 @@ fn accounts(evidence: &Evidence, void: &mut Vec<String>, held: &mut Vec<String>)
 }
 
 fn clock(evidence: &Evidence, void: &mut Vec<String>, held: &mut Vec<String>) {
-    let tightest = evidence.limits.iter().map(|limit| limit.limit.at_most_ns).min().unwrap_or(0);
-    let allowed = (tightest / DRIFT_PART).max(evidence.clock_error_ns).max(1);
-    let said = format!("clock drift {} ns at the end, {allowed} ns allowed", evidence.clock_drift_ns);
+    let allowed = evidence.clock_elapsed_ns / DRIFT_PART + evidence.clock_error_ns + DRIFT_LEAST_NS;
+    let said = format!(
+        "clock drift {} ns in {}, {allowed} ns allowed",
+        evidence.clock_drift_ns,
+        duration(evidence.clock_elapsed_ns)
+    );
     if evidence.clock_drift_ns > allowed {
         void.push(said)
     } else {
@@ -331,6 +339,7 @@ mod tests {
             }],
             planned_ns: 60_000_000_000,
             took_ns: 60_000_010_000,
+            clock_elapsed_ns: 61_000_000_000,
             own_cores: true,
             published: 1_000_000,
             subscribers: vec![Accounts {
@@ -367,7 +376,7 @@ mod tests {
             (|run| run.took_ns = 60_700_000_000, "60.70 s taken"),
             (|run| run.limits[0].lag_ns = 100_001, "sender lag p99.9 100.0 us, 100.0 us allowed"),
             (|run| run.limits[0].jitter_ns = 250_001, "jitter p99.9 250.0 us"),
-            (|run| run.clock_drift_ns = 10_001, "clock drift 10001 ns"),
+            (|run| run.clock_drift_ns = 611_001, "clock drift 611001 ns"),
             (|run| run.own_cores = false, "oversubscribed"),
             (|run| run.subscribers[0].digests_disagreed = 1, "1 of 14 digests"),
             (|run| run.subscribers[0].digests_compared = 0, "no book digest"),
