@@ -1,6 +1,5 @@
 //! The command `sla`.
 
-use std::io::IsTerminal;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,15 +11,15 @@ use transport::clock::Clock;
 use super::analyse::{analyse, judged_latencies};
 use super::file::{Case, SlaFile};
 use super::histograms::{hgrm, write_interval_log};
+use super::live::Shown;
 use super::machine::disclose;
 use super::outcome::{CaseOutcome, Outcome};
 use super::page::page;
 use super::ramp::{Ramp, Step, next, scaled};
-use super::run::{Live, Setup, Watcher, run_case};
+use super::run::{Setup, run_case};
 use super::text::text;
 use super::verdict::Verdict;
 use crate::spec::{Feed, RdmaSpec};
-use crate::verdict::duration;
 
 /// What `feeds-replay sla` is told.
 #[derive(Args, Clone, Debug)]
@@ -187,7 +186,7 @@ pub fn run(arguments: &SlaArguments, stop: &AtomicBool) -> Result<Verdict, Failu
     }
     let clock = Clock::calibrate();
     let disclosure = disclose(&setup.feed, &setup.more, clock)?;
-    let mut shown = Shown { quiet: arguments.json, live: std::io::stderr().is_terminal() };
+    let mut shown = Shown::new(arguments.json, stop);
     let mut cases = Vec::with_capacity(file.cases.len());
     let mut ramps = Vec::new();
     for (at, case) in file.cases.iter().enumerate() {
@@ -257,11 +256,12 @@ fn one_case(
     at: usize,
     clock: Clock,
     stop: &AtomicBool,
-    shown: &mut Shown,
+    shown: &mut Shown<'_>,
 ) -> Result<CaseOutcome, Failure> {
     let folder = Scratch::new()?;
-    let raw = run_case(setup, case, &folder.0, clock, stop, shown)?;
-    shown.end_line();
+    let raw = run_case(setup, case, &folder.0, clock, stop, shown);
+    shown.end();
+    let raw = raw?;
     if let Some(out) = &arguments.out {
         let latencies = judged_latencies(&raw)?;
         let name = |ending: &str| out.join(format!("case-{}.{ending}", at + 1));
@@ -291,51 +291,4 @@ impl Drop for Scratch {
             eprintln!("feeds-replay: {} could not be removed: {error}", self.0.display());
         }
     }
-}
-
-/// Shows how far a run is: on a terminal one line that is written over, elsewhere a plain line every two seconds.
-struct Shown {
-    quiet: bool,
-    live: bool,
-}
-
-impl Shown {
-    fn end_line(&self) {
-        if self.live && !self.quiet {
-            eprintln!();
-        }
-    }
-}
-
-impl Watcher for Shown {
-    fn on_ready(&mut self, case: &Case, pids: &[u32]) {
-        if !self.quiet {
-            let subscribers: Vec<String> = pids[1..].iter().map(u32::to_string).collect();
-            println!("{}: publisher is pid {}, subscriber is pid {}", case.name, pids[0], subscribers.join(", "));
-        }
-    }
-
-    fn on_live(&mut self, live: &Live) {
-        if self.quiet || !(self.live || live.elapsed.as_millis() % 2_000 < 250) {
-            return;
-        }
-        let line = live_line(live);
-        if self.live { eprint!("\r{line:<110}") } else { eprintln!("{line}") }
-    }
-}
-
-/// How far a run is, in a line.
-pub fn live_line(live: &Live) -> String {
-    let worst = live.subscribers.iter().max_by_key(|progress| progress.p999).copied().unwrap_or_default();
-    format!(
-        "{}: {} of {} messages after {:.1} s; lag at most {}; p50 {} p99 {} p99.9 {}",
-        live.case,
-        live.messages,
-        live.planned,
-        live.elapsed.as_secs_f64(),
-        duration(live.lag_max_ns),
-        duration(worst.p50.into()),
-        duration(worst.p99.into()),
-        duration(worst.p999.into())
-    )
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use protocol::arbiter::Gap;
 use protocol::line::Stamp;
 use protocol::record::{Kind, Record};
 use protocol::time::Nanos;
@@ -22,11 +23,16 @@ const SHOW_EVERY: u64 = 16;
 pub struct Glimpse {
     latencies: Vec<AtomicU32>,
     lines: AtomicU64,
+    lost: AtomicU64,
 }
 
 impl Default for Glimpse {
     fn default() -> Glimpse {
-        Glimpse { latencies: (0..SHOWN).map(|_| AtomicU32::new(NO_TIME)).collect(), lines: AtomicU64::new(0) }
+        Glimpse {
+            latencies: (0..SHOWN).map(|_| AtomicU32::new(NO_TIME)).collect(),
+            lines: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+        }
     }
 }
 
@@ -38,13 +44,13 @@ impl Glimpse {
         self.latencies[(lines / SHOW_EVERY) as usize % SHOWN].store(latency, Ordering::Relaxed);
     }
 
-    /// Lines so far, and the latencies shown since the last call, sorted, ns.
-    pub fn take(&self) -> (u64, Vec<u32>) {
+    /// Lines measured and lost so far, and the latencies shown since the last call, sorted, ns.
+    pub fn take(&self) -> (u64, u64, Vec<u32>) {
         let mut latencies: Vec<u32> =
             self.latencies.iter().map(|latency| latency.swap(NO_TIME, Ordering::Relaxed)).collect();
         latencies.retain(|latency| *latency != NO_TIME);
         latencies.sort_unstable();
-        (self.lines.load(Ordering::Relaxed), latencies)
+        (self.lines.load(Ordering::Relaxed), self.lost.load(Ordering::Relaxed), latencies)
     }
 }
 
@@ -219,5 +225,10 @@ impl<N: FnMut() -> Nanos> Handler for Recorder<N> {
                 step.complete = now.0;
             }
         }
+    }
+
+    fn on_gap(&mut self, _: &Context<'_>, gap: &Gap) {
+        // Relaxed: it stands for itself.
+        self.glimpse.lost.fetch_add(gap.count, Ordering::Relaxed);
     }
 }

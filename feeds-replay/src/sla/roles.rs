@@ -386,9 +386,9 @@ impl Teller {
             // Relaxed: the flag carries nothing but itself.
             while !stop.load(Ordering::Relaxed) {
                 std::thread::park_timeout(SAY_EVERY);
-                let (lines, latencies) = glimpse.take();
+                let (lines, lost, latencies) = glimpse.take();
                 let [p50, p99, p999] = [50.0, 99.0, 99.9].map(|p| super::blocks::quantile(&latencies, p));
-                if say(&Said::Progress(Progress { subscriber, lines, p50, p99, p999 })).is_err() {
+                if say(&Said::Progress(Progress { subscriber, lines, p50, p99, p999, lost })).is_err() {
                     return;
                 }
             }

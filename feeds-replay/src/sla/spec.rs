@@ -124,6 +124,8 @@ pub struct Progress {
     pub p99: u32,
     /// See `p50`.
     pub p999: u32,
+    /// Lines named as lost, so far.
+    pub lost: u64,
 }
 
 /// What a child says.
