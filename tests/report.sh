@@ -38,7 +38,10 @@ json=$folder/outcome.json
 # A copy that measures itself: how wide things are is known to the browser alone. The report itself has no script.
 ! grep -q '<script' "$folder/report.html" || fail "the report has a script"
 ! grep -qE '(src|href)="(http|//)' "$folder/report.html" || fail "the report asks the network"
-sed 's#</body>#<script>
+{
+  sed 's#</body></html>##' "$folder/report.html"
+  cat <<'HTML'
+<script>
 const widths = [...document.querySelectorAll("body *")].filter(e => !e.closest("svg")).map(e => e.getBoundingClientRect().right);
 const boxes = [...document.querySelectorAll("svg")].map(svg => [...svg.querySelectorAll(".x-tick")].map(t => t.getBoundingClientRect()));
 const touching = boxes.flatMap(row => row.slice(1).map((box, i) => row[i].right > box.left)).filter(Boolean).length;
@@ -47,7 +50,9 @@ const outside = [...document.querySelectorAll("svg text")].filter(t => {
   return a.left < b.left - 1 || a.right > b.right + 1 || a.top < b.top - 1 || a.bottom > b.bottom + 1;
 }).length;
 document.body.insertAdjacentHTML("beforeend", `<pre id="sized">${JSON.stringify({ width: innerWidth, widest: Math.ceil(Math.max(...widths)), touching, outside })}</pre>`);
-</script></body>#' "$folder/report.html" >"$folder/measured.html"
+</script></body></html>
+HTML
+} >"$folder/measured.html"
 printf '<body style="margin:0"><iframe src="measured.html" style="width:390px;height:9000px;border:0"></iframe><script>
 onload = () => document.body.insertAdjacentHTML("beforeend", "<pre id=\\"phone\\">" + frames[0].document.getElementById("sized").textContent + "</pre>");
 </script></body>' >"$folder/phone.html"
@@ -76,7 +81,7 @@ for label in '>0 %<' '>90 %<' '>99 %<' '>99.9 %<' '>percentile<' '>seconds from 
 [ "$(grep -o 'class="limit" d=' "$dom" | wc -l)" = "$(jq '[.cases[].evidence.limits | length] | add' "$json")" ] || fail "a limit is missing from a plot"
 
 for page in "$dom:sized" "$folder/phone-dom.html:phone"; do
-  sized=$(grep -o "<pre id=\"${page##*:}\">[^<]*" "${page%:*}" | sed 's/^[^>]*>//') || fail "the browser measured nothing"
+  sized=$(grep -o "<pre id=\"${page##*:}\">[^<]*" "${page%:*}" | tail -n 1 | sed 's/^[^>]*>//') || fail "the browser measured nothing"
   jq -e '.widest <= .width and .touching == 0 and .outside == 0' <<<"$sized" >/dev/null || fail "wider than its window, or labels that touch or stand outside: $sized"
   echo "  │ ${page##*:}: $sized"
 done

@@ -90,8 +90,7 @@ pub(crate) fn flat_out(spec: &str) -> Result<(), Failure> {
     for _ in 0..ROUNDS {
         let path = Path::new("the generated day");
         let source = BinaryFile::from_reader(Cursor::new(&day[..]), path, FramingOptions::default());
-        let mut backtest =
-            Backtest::over(source, date.clone(), BacktestOptions { books, ..BacktestOptions::default() });
+        let mut backtest = Backtest::over(source, date, BacktestOptions { books, ..BacktestOptions::default() });
         let began = Instant::now();
         while backtest.step(&mut ())? {}
         let took = began.elapsed().as_nanos() as f64;

@@ -13,7 +13,7 @@ use super::verdict::{Evidence, LimitEvidence, judge};
 
 /// The worst records that are shown.
 const WORST: usize = 12;
-/// They are at least so far apart, ns: one stall is told once.
+/// So long passes at least from one's arrival to the next one's due time, ns: one stall is told once.
 const APART_NS: u64 = 10_000_000;
 /// Records due within so long before another stand in one burst with it, ns.
 const BURST_NS: u64 = 100_000;
@@ -320,7 +320,11 @@ fn outliers(
     let mut worst: Vec<Outlier> = Vec::new();
     for at in order {
         let one = judged[at as usize];
-        if worst.iter().any(|other| other.at_ns.abs_diff(one.timed.at_ns) < APART_NS) {
+        let until = one.timed.at_ns + u64::from(one.timed.latency_ns);
+        let is_told = |other: &Outlier| {
+            other.at_ns < until + APART_NS && one.timed.at_ns < other.at_ns + other.latency_ns + APART_NS
+        };
+        if worst.iter().any(is_told) {
             continue;
         }
         let sample = &samples[one.subscriber as usize][one.place as usize];

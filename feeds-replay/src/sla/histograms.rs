@@ -99,10 +99,7 @@ mod tests {
                 counts.push((interval.start_timestamp().as_secs(), one.len(), one.min()));
             }
         }
-        assert_eq!(
-            counts,
-            [(0, 1_000, 1_000), (1, 1_000, 2_000), (2, 1_000, 3_000)].map(|(s, n, min)| (s, n, min / 1))
-        );
+        assert_eq!(counts, [(0, 1_000, 1_000), (1, 1_000, 2_000), (2, 1_000, 3_000)]);
     }
 
     /// Base64 as RFC 4648 has it.

@@ -85,7 +85,7 @@ pub struct CaseOutcome {
     pub distributions: Vec<Distribution>,
     /// Where the time went.
     pub stages: Option<Stages>,
-    /// The worst records, at most one for each 10 ms of the run.
+    /// The worst records, at least 10 ms between one's arrival and the next one's due time.
     pub worst: Vec<Outlier>,
     /// What was replayed.
     pub load: LoadProfile,

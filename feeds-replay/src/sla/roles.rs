@@ -105,7 +105,7 @@ fn publish(spec: &SlaSpec) -> Result<SentReport, Failure> {
     let options = RingOptions::new(&run.channel, CHANNEL, Lane::new(0), Epoch(1), run.ring_lines);
     let ring = RingWriter::create(&options)?;
     let steps = Steps::new(clock, planned.messages as usize / 32 + 64);
-    let venue = Normaliser::new(NormaliserOptions { full, ..NormaliserOptions::default() }, date.clone());
+    let venue = Normaliser::new(NormaliserOptions { full, ..NormaliserOptions::default() }, date);
     let config = ChannelConfig { books: books(run), start: book_start(run), digest_every: DIGEST_EVERY };
     let pipeline = Pipeline::new(SourceProbe::new(source, &steps), VenueProbe::new(venue, &steps), Epoch(1), config);
     let sending = Sending { spec, clock, steps, planned, date, notes };

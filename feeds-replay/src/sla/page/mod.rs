@@ -118,10 +118,10 @@ fn ramp_table(out: &mut String, ramp: &Ramp) {
 
 fn one(out: &mut String, number: usize, case: &CaseOutcome) {
     let verdict = case.judgement.verdict;
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<section id=\"case-{number}\"><h2>{} <span class=\"verdict {}\" data-verdict=\"{verdict}\">{verdict}</span></h2>\
-         <p class=\"soft\">{}, {}; {} subscriber{}; judged is {}</p>\n",
+         <p class=\"soft\">{}, {}; {} subscriber{}; judged is {}</p>",
         escape(&case.case.name),
         class(verdict),
         case.case.transport.name(),
@@ -143,12 +143,12 @@ fn one(out: &mut String, number: usize, case: &CaseOutcome) {
     out.push_str("</ul></div><div class=\"figure\"><h3>Load: records due in each millisecond</h3>");
     out.push_str(&plot::bursts(&case.load));
     let load = &case.load;
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<ul class=\"legend\"><li><span class=\"key k0\"></span>mean</li>\
          <li><span class=\"key k0\" style=\"opacity:.35\"></span>most in one millisecond</li></ul>\
          <p class=\"small soft\">{} messages, {} lines; {:.0} records a second on average, at most {} in one millisecond</p>\
-         </div></div>\n",
+         </div></div>",
         load.messages, load.lines, load.mean_per_s, load.peak_per_ms
     );
     distributions(out, case);
@@ -175,9 +175,9 @@ fn reasons(out: &mut String, case: &CaseOutcome) {
     list(also, &judgement.invalid_because);
     let items: String = judgement.held.iter().map(|held| format!("<li>{}</li>", escape(held))).collect();
     let open = if judgement.verdict == Verdict::Met { " open" } else { "" };
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<details{open}><summary>{} rules of validity held</summary><ul>{items}</ul></details>\n",
+        "<details{open}><summary>{} rules of validity held</summary><ul>{items}</ul></details>",
         judgement.held.len()
     );
 }
@@ -242,10 +242,10 @@ fn distributions(out: &mut String, case: &CaseOutcome) {
         let _ = write!(out, "<td class=\"n\" data-name=\"samples\">{}</td></tr>", row.samples);
     }
     let measuring = &case.measuring;
-    let _ = write!(
+    let _ = writeln!(
         out,
         "</tbody></table><p class=\"small soft\">Measuring a line costs {} readings of the clock, {:.0} ns each, and {:.0} ns \
-         more; all of it is inside these numbers.</p></section>\n",
+         more; all of it is inside these numbers.</p></section>",
         measuring.clock_reads, measuring.clock_ns, measuring.other_ns
     );
 }
@@ -288,7 +288,7 @@ fn worst(out: &mut String, case: &CaseOutcome) {
     }
     out.push_str(
         "<section class=\"card worst\"><h3>The worst records, and whose doing they were</h3><p class=\"small soft\">At least \
-         10 ms apart, so that one stall is told once. A gap is the machine's only if a counter of the kernel's shows it.</p>\
+         10 ms lie between them, so that one stall is told once. A gap is the machine's only if a counter of the kernel's shows it.</p>\
          <table class=\"stack\"><thead><tr><th class=\"n\">latency</th><th class=\"n\">due at</th><th>record</th>\
          <th class=\"n\">sender lag</th><th class=\"n\">on the way</th><th class=\"n\">burst</th><th>why</th></tr></thead><tbody>",
     );
@@ -396,13 +396,13 @@ fn disclosure(out: &mut String, disclosure: &Disclosure, cases: &[CaseOutcome]) 
         "<section class=\"card\" id=\"disclosure\"><h2 style=\"margin-top:0\">How it was taken</h2><table><tbody>",
     );
     for (name, value) in rows {
-        let _ = write!(out, "<tr><th scope=\"row\">{name}</th><td>{}</td></tr>", escape(&value));
+        let _ = writeln!(out, "<tr><th scope=\"row\">{name}</th><td>{}</td></tr>", escape(&value));
     }
     out.push_str(
         "</tbody></table><p class=\"small soft\">Open loop: each message's hand-over is planned beforehand from one anchor, and \
          latency is counted from the plan, so that a stall hides nothing. Confidence comes from drawing whole blocks of time; \
          blocks are doubled until neighbours are independent. Without the machine: each latency less all the time that \
-         counters show the machine to have taken since its threads last had nothing to do.</p></section>\n",
+         counters show the machine to have taken since its threads last had nothing to do.</p></section>",
     );
 }
 

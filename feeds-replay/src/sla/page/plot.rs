@@ -135,12 +135,14 @@ pub(super) fn percentiles(case: &CaseOutcome) -> String {
         let judged = if at == 0 { " judged" } else { "" };
         let _ = write!(frame.out, "<polyline class=\"curve k{at}{judged}\" points=\"{}\"/>", points.join(" "));
     }
-    for limit in &case.evidence.limits {
+    for (at, limit) in case.evidence.limits.iter().enumerate() {
+        let below = at % 2 == 1;
         let (x, y) = (frame.x(nines(limit.limit.percentile)), frame.y((limit.limit.at_most_ns as f64).log10()));
         let name = format!("{} ≤ {}", percentile_name(limit.limit.percentile), short(limit.limit.at_most_ns));
-        // Beside the mark where there is room, else on its other side; above it unless that is outside.
+        // Beside the mark where there is room, else on its other side; above it or below in turns, so that limits of like
+        // size keep their names apart, and inside the figure.
         let (at, anchor) = if x > WIDTH * 0.6 { (x - 6.0, "end") } else { (x + 6.0, "start") };
-        let above = if y < TOP + 20.0 { y + 18.0 } else { y - 7.0 };
+        let above = if (below || y < TOP + 20.0) && y < HEIGHT - BOTTOM - 20.0 { y + 20.0 } else { y - 7.0 };
         let _ = write!(
             frame.out,
             "<path class=\"limit\" d=\"M{:.1} {y:.1}H{:.1}M{x:.1} {y:.1}v8\"/>\
