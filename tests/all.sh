@@ -2,7 +2,7 @@
 # tests/all.sh - every test of the project, on a machine with rustup's stable Rust, git and a C compiler.
 #
 #   bash tests/all.sh             all stages
-#   bash tests/all.sh STAGE…      only these: format lints docs build tests sim loom costs demo vm
+#   bash tests/all.sh STAGE…      only these: format lints docs build tests sim mutants loom costs demo vm
 #
 # Each stage has a time limit and prints how long it took. The last line is "N passed, N failed, N skipped". With CI=true
 # a missing tool is a failure, never a skip; only tests over recorded data, which the project does not contain, may skip.
@@ -95,8 +95,8 @@ stage() {
 only=("$@")
 for name in "${only[@]}"; do
   # A misspelt stage would pass with nothing run.
-  [[ " format lints docs build tests sim loom costs demo vm " == *" $name "* ]] || {
-    echo "all.sh: there is no stage '$name': give some of format lints docs build tests sim loom costs demo vm" >&2; exit 2; }
+  [[ " format lints docs build tests sim mutants loom costs demo vm " == *" $name "* ]] || {
+    echo "all.sh: there is no stage '$name': give some of format lints docs build tests sim mutants loom costs demo vm" >&2; exit 2; }
 done
 # Everything that comes over the network comes now; the stages that run tests are offline.
 cargo fetch --locked >/dev/null 2>&1 || { echo "all.sh: the crates in Cargo.lock could not be fetched: check the connection to the registry" >&2; failed=$((failed + 1)); }
@@ -124,13 +124,15 @@ build() { cargo build --locked --workspace --bins --examples && cargo test --loc
 tests() { isolated cargo test --locked --offline --workspace --no-fail-fast -- --show-output; }
 # 2,000 bad days in virtual time, each from a seed of its own.
 sim() { bash tests/sim.sh; }
-loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring; }
+# One safeguard at a time is taken out, and a test must fail; all of them with bash tests/mutants.sh.
+mutants() { bash tests/mutants.sh --short; }
+loom() { RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release -p transport --test loom_ring --test loom_cells; }
 # Instructions of the hot path's pieces, held to benches/costs/LIMITS.toml.
 costs() { cargo run --locked --quiet -p costs; }
 demo() { isolated bash tests/demo.sh; }
 # Real RDMA verbs on soft devices, in a virtual machine; it installs what that needs by the same rules.
 vm() { bash tests/vm/all.sh; }
-export -f isolated lints docs build tests sim loom costs demo vm
+export -f isolated lints docs build tests sim mutants loom costs demo vm
 
 stage format 60 cargo fmt --all --check
 stage lints 600 lints
@@ -138,6 +140,7 @@ stage docs 300 docs
 stage build 900 build
 stage tests 900 tests
 stage sim 300 sim
+stage mutants 300 mutants
 stage loom 420 loom
 stage costs 600 costs
 stage demo 420 demo

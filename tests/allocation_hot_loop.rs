@@ -3,7 +3,7 @@
 
 #![deny(unsafe_code)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bookcast_tests::capture;
 use bookcast_tests::stream::BOOKS;
@@ -12,6 +12,7 @@ use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::book::{EventEnd, Start};
 use protocol::channel::ChannelConfig;
 use protocol::line::{Epoch, Line};
+use protocol::log::Role;
 use protocol::record::{ChannelId, Flags, Kind, Lane};
 use protocol::time::Nanos;
 use publisher::Pipeline;
@@ -26,6 +27,7 @@ use publisher::pace::{Pace, Schedule};
 use publisher::publisher::{Publisher, PublisherConfig, Turn};
 use subscriber::{Context, Engine, EngineConfig, Handler, Selection, Subscriber, Update};
 use transport::clock::Clock;
+use transport::log::LogTx;
 use transport::ring::{RingWriter, StartAt};
 use transport::{LaneRx, LaneTx};
 
@@ -186,7 +188,7 @@ fn a_capture_of_two_lines_is_read_without_an_allocation() {
     }
     let frames: Vec<(usize, capture::Captured)> = frames.into_iter().map(|frame| (0, frame)).collect();
     let file = capture::pcapng(false, &[capture::NgInterface::NANOS], &frames);
-    let window = Window::new(&file[..], Path::new("two lines"), false);
+    let window = Window::new(&file[..], Path::new("two lines"), publisher::input::Packing::Plain);
     let options = MoldOptions { patience: Patience { packets: 40, ns: 0 }, ..MoldOptions::default() };
     let mut feed = MoldFeed::from_window(window, Some(Container::PcapNg), options);
     let (mut messages, mut gaps) = (0u64, 0);
@@ -211,6 +213,25 @@ fn a_capture_of_two_lines_is_read_without_an_allocation() {
 
 #[test]
 fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
+    run_loops(None);
+}
+
+#[test]
+fn what_is_written_down_allocates_nothing_where_it_happens_and_is_all_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let logs = run_loops(Some(folder.path()));
+    let history = feeds_replay::check::check(&logs, true).expect("can be read");
+    assert!(history.is_sound(), "{}", feeds_replay::check::text(&history));
+    let totals = history.totals;
+    assert!(totals.lines > 100_000 && totals.lines_compared == totals.lines, "{totals:?}");
+    assert!(totals.digests > 1_000 && totals.digests_compared == totals.digests, "{totals:?}");
+    let bytes: u64 = history.logs.iter().map(|log| log.bytes).sum();
+    println!("{bytes} bytes of two logs for {} lines", totals.lines);
+    assert!(bytes < 4 * totals.lines);
+}
+
+/// Publisher and subscriber as they ship, over a whole day; with logs in `folder`, whose paths are returned.
+fn run_loops(folder: Option<&Path>) -> Vec<PathBuf> {
     let options = GenerateOptions { seed: 6, symbols: 20, messages: 100_000, ..GenerateOptions::default() };
     let mut bytes = Vec::new();
     generate(&options, &mut bytes).expect("options within their limits");
@@ -221,9 +242,21 @@ fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
     // One message each 10 us: as long as a turn of this test.
     let schedule = Schedule { pace: Pace::Rate(100_000.0), start_ns: 1_000_000, first_ns: 0, first_ordinal: 1 };
     let config = PublisherConfig { schedule, heartbeat_ns: 1_000_000 };
-    let mut publisher = Publisher::new(pipeline(&bytes), ring, (), config);
+    let names = ["publisher.log", "subscriber.log"];
+    let logs: Vec<PathBuf> = folder.iter().flat_map(|folder| names.map(|name| folder.join(name))).collect();
+    let mut opened = logs
+        .iter()
+        .zip([Role::Publisher, Role::Subscriber])
+        .map(|(path, role)| transport::log::open(path, role, "itch", 0).expect("a log can be opened"));
+    let (log, keeper) = opened.next().unzip();
+    let log = log.map(|recorder| LogTx::new(recorder, &ring));
+    let (recorder, other_keeper) = opened.next().unzip();
+    let mut publisher = Publisher::new(pipeline(&bytes), ring, log, config);
     let engine = EngineConfig { selection: Selection::all(), books: BOOKS, start: Start::Strict };
     let mut subscriber = Subscriber::new(reader, ArbiterConfig::default(), engine, Clock::calibrate());
+    if let Some(recorder) = recorder {
+        subscriber = subscriber.logged(recorder);
+    }
     let mut looker = Looker::default();
     let (mut now, mut counting_since) = (0, None);
     loop {
@@ -246,6 +279,10 @@ fn the_loops_as_they_ship_allocate_nothing_over_a_whole_day() {
     assert_eq!((looker.records, subscriber.counts().lost), (publisher.stats().lines, 0), "every line came");
     assert!(subscriber.has_ended() && looker.events > messages / 2);
     assert_eq!(calls, 0, "seed {}: calls of the allocator after message {since} of {messages}", options.seed);
+    assert_eq!(subscriber.unlogged(), 0);
+    drop((publisher, subscriber));
+    keeper.into_iter().chain(other_keeper).for_each(|keeper| keeper.finish().expect("written"));
+    logs
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::unique;
+use protocol::channel::ChannelConfig;
 use protocol::control::{
     ChannelInfo, ClientSession, OneTimeToken, RcInfo, RdmaInfo, Reply, Request, RingOffer, ServerSession,
 };
@@ -16,6 +17,7 @@ use protocol::line::Epoch;
 use protocol::record::{ChannelId, Lane};
 use protocol::time::Nanos;
 use publisher::admission::{Admission, Rings, Ticket};
+use publisher::config::RecoverySection;
 use subscriber::{Control, ControlError, Notice};
 use transport::RingWriter;
 use transport::clock::Clock;
@@ -30,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct Told {
     connects: Vec<RingOffer>,
+    /// Rings for answers, and whose.
+    replies: Vec<(u16, RingOffer)>,
     disconnects: Vec<Ticket>,
     to_drop: Vec<(Ticket, String)>,
     info: Option<RdmaInfo>,
@@ -59,6 +63,21 @@ impl Rings for Card {
             told.connects.push(*offer);
             told.connected_at.push(now);
             let number = told.connects.len() as u64;
+            Ok((Ticket(number), OneTimeToken([number as u8; 16])))
+        })
+    }
+    fn connect_replies(
+        &mut self,
+        connection: u16,
+        offer: &RingOffer,
+        _: Nanos,
+    ) -> Result<(Ticket, OneTimeToken), String> {
+        self.told(|told| {
+            if told.full {
+                return Err("there are 2 reply rings, as many as this publisher takes".into());
+            }
+            told.replies.push((connection, *offer));
+            let number = 100 + told.replies.len() as u64;
             Ok((Ticket(number), OneTimeToken([number as u8; 16])))
         })
     }
@@ -101,7 +120,18 @@ impl Server {
         };
         let reader = ring.reader(StartAt::Oldest, 0);
         let any = "127.0.0.1:0".parse().expect("an address");
-        let mut admission = Admission::bind(any, vec![TOKEN.into()], channel, reader, card.clone()).expect("listens");
+        let section = RecoverySection {
+            listen: SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0),
+            history_lines: 64,
+            lines_per_second: 1_000_000,
+            subscribers: 2,
+            mtu: 1500,
+            core: None,
+            conflate: false,
+        };
+        let (_, door) = publisher::recovery::open(&section, &ring, ChannelConfig::default(), ()).expect("a server");
+        let admission = Admission::bind(any, vec![TOKEN.into()], channel, reader, card.clone()).expect("listens");
+        let mut admission = admission.with_recovery(door);
         let address = admission.local_address().expect("an address");
         let stop = Arc::clone(&over);
         let thread = std::thread::spawn(move || {
@@ -256,6 +286,59 @@ fn what_happens_to_a_connection_is_said_to_its_session_alone_and_what_concerns_a
     drop((one, two));
     server.connect().connect_ring(7, offer(3)).expect("granted");
     server.disconnected(&[3]);
+}
+
+#[test]
+fn a_ring_for_answers_is_connected_to_for_its_connection_and_goes_with_it() {
+    let server = Server::start();
+    let mut one = server.connect();
+    let (first, _, token) = one.recover_by_ring(7, offer(1)).expect("let in");
+    assert_eq!(token, OneTimeToken([101; 16]));
+    assert_eq!(server.card.told(|told| told.replies.clone()), [(first, offer(1))]);
+    // Beside a ring for lines, which it does not end.
+    one.connect_ring(7, offer(9)).expect("granted");
+    // Another of the same session takes its place, and so do datagrams.
+    let (second, ..) = one.recover_by_ring(7, offer(2)).expect("let in");
+    assert_ne!(first, second);
+    server.disconnected(&[101]);
+    one.recover(7).expect("let in");
+    server.disconnected(&[101, 102]);
+    // What the card cannot connect to is refused, and its place in the server is free again: there are two.
+    server.card.told(|told| told.full = true);
+    for _ in 0..5 {
+        let refused = one.recover_by_ring(7, offer(3)).expect_err("refused").to_string();
+        assert!(refused.contains("2 reply rings"), "{refused}");
+    }
+    server.card.told(|told| told.full = false);
+    // A ring that is written to no more is told, and its connection is over: both places can be had by others.
+    one.recover_by_ring(7, offer(4)).expect("let in");
+    server.card.told(|told| told.to_drop.push((Ticket(103), "a write ended with retries exceeded".into())));
+    assert_eq!(notice(&mut one), dropped_notice("a write ended with retries exceeded"));
+    let mut others = [server.connect(), server.connect()];
+    for other in &mut others {
+        other.recover_by_ring(7, offer(5)).expect("room");
+    }
+    assert!(
+        server
+            .connect()
+            .recover_by_ring(7, offer(6))
+            .expect_err("two places")
+            .to_string()
+            .contains("which is the most")
+    );
+    // With its session it goes: the ring for lines, and those for answers.
+    drop(one);
+    server.disconnected(&[101, 102, 1]);
+    drop(others);
+    let until = Instant::now() + PATIENCE;
+    while server.card.told(|told| told.disconnects.len()) < 5 {
+        assert!(Instant::now() < until, "{:?}", server.card.told(|told| told.disconnects.clone()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn dropped_notice(why: &str) -> Notice {
+    Notice::Dropped { channel: 7, why: why.into() }
 }
 
 /// What answers in a publisher's place: Welcome, then whatever `answer` says to each request, until the other side goes.

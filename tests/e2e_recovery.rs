@@ -2,197 +2,17 @@
 
 #![forbid(unsafe_code)]
 
-use std::collections::HashMap;
-use std::io::{BufWriter, Write};
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bookcast_tests::programs::{Running, output, unique};
-use feeds_replay::generate::{GenerateOptions, generate};
-use protocol::line::Epoch;
-use protocol::record::ChannelId;
-use protocol::run::{LanePath, LossCause};
-use subscriber::{
-    BookState, Builder, Context, Control, Gap, Handler, InstrumentId, RecoveryOptions, StateChange, Subscriber, Update,
-};
-use transport::LaneRx;
-use transport::fault::{FaultInjector, FaultPlan};
-use transport::udp::{Interface, UdpOptions, UdpRx};
+use bookcast_tests::programs::Running;
+use bookcast_tests::stage::{PATIENCE, Plan, SMALL, TOKEN, Witness, is_let_in, poll_until, setting, unready};
+use protocol::recovery::RecoveryState;
+use protocol::run::LossCause;
+use subscriber::{InstrumentId, RecoveryOptions, Subscriber};
+use transport::fault::FaultPlan;
 
-const TOKEN: &str = "a token for tests";
-/// Ten times what any step here should take, and more: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// What a late joiner should take to valid books of some hundred instruments, on a machine that is not busy.
 const LATE_JOIN: Duration = Duration::from_millis(500);
-
-struct Setting {
-    // Holds the capture and the publisher's state.
-    folder: tempfile::TempDir,
-    name: String,
-    udp: UdpOptions,
-    config: PathBuf,
-    /// Where subscribers ask: the same after a restart.
-    control: SocketAddr,
-}
-
-/// What is published, and how.
-struct Plan {
-    symbols: u16,
-    messages: u64,
-    rate: f64,
-    ring_lines: usize,
-    history_lines: usize,
-}
-
-const SMALL: Plan = Plan { symbols: 20, messages: 12_000, rate: 4_000.0, ring_lines: 1 << 16, history_lines: 1 << 16 };
-
-fn setting(what: &str, plan: &Plan) -> Setting {
-    let folder = tempfile::tempdir().expect("a folder");
-    let day = folder.path().join("generated.itch");
-    let mut file = BufWriter::new(std::fs::File::create(&day).expect("creates"));
-    let options = GenerateOptions {
-        seed: 11,
-        symbols: plan.symbols,
-        messages: plan.messages,
-        span_ns: Some(1_000_000_000),
-        longest_burst: 256,
-        ..GenerateOptions::default()
-    };
-    generate(&options, &mut file).expect("generates");
-    file.flush().expect("writes");
-    // A group of this process's own: tests of several processes do not hear each other, and the port tells those of one
-    // process apart.
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let name = unique(what);
-    let port = 22_000 + name.bytes().fold(0u16, |sum, byte| sum.wrapping_mul(31).wrapping_add(u16::from(byte))) % 8_000;
-    let mut udp = UdpOptions::new([239, 255, high, low].into(), port, Interface::LOOPBACK);
-    udp.ttl = 0;
-    let config = folder.path().join("publisher.toml");
-    // A port that was free just now.
-    let control = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
-    let text = format!(
-        "[channel]\nname = {name:?}\nid = 7\n[feed]\npath = {day:?}\ndate = 'none'\npace = {{ rate = {:?} }}\n\
-         [ring]\nlines = {}\n[udp]\ngroup = '{}'\nport = {}\ninterface = '127.0.0.1'\nttl = 0\n\
-         [control]\nlisten = '{control}'\ntokens = [{TOKEN:?}]\n\
-         [recovery]\nlisten = '127.0.0.1:0'\nhistory_lines = {}\n\
-         [run]\nyield_when_idle = true\nlead_ms = 1000\nlinger_ms = 3000\nstate_dir = {:?}\n",
-        plan.rate,
-        plan.ring_lines,
-        udp.group,
-        udp.port,
-        plan.history_lines,
-        folder.path().join("state")
-    );
-    std::fs::write(&config, text).expect("writes");
-    Setting { folder, name, udp, config, control }
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("test paths are UTF-8")
-}
-
-impl Setting {
-    /// Starts the publisher; gives the address of its control channel.
-    fn publish(&self) -> (Running, SocketAddr) {
-        let mut running = Running::start("publisher", &["run", path(&self.config), "--json"], &[]);
-        let address = running.control_channel(drop);
-        assert_eq!(address, self.control);
-        (running, address)
-    }
-
-    fn builder(&self, address: SocketAddr) -> Builder {
-        let mut control = Control::connect(address, TOKEN, "a test").expect("welcome");
-        let channels = control.directory().expect("a directory");
-        Builder::of(&channels[0])
-    }
-
-    fn lossy_udp(&self, plan: FaultPlan) -> FaultInjector<UdpRx> {
-        FaultInjector::new(UdpRx::open(&self.udp, ChannelId::new(7)).expect("a receiver"), plan)
-    }
-
-    fn counter(&self, what: &str) -> u64 {
-        let output = output("publisher", &["counters", &self.name, "--json"]);
-        let counters: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        counters[what].as_u64().unwrap_or_else(|| panic!("{what} in {counters}"))
-    }
-}
-
-/// Checks order, and keeps what it was told.
-#[derive(Default)]
-struct Witness {
-    next: u64,
-    lines: u64,
-    lost: u64,
-    gaps: Vec<Gap>,
-    silences: u64,
-    /// States of books, by instrument.
-    states: HashMap<InstrumentId, BookState>,
-}
-
-impl Handler for Witness {
-    fn on_record(&mut self, _: &Context<'_>, update: &Update<'_>) {
-        let sequence = update.stamp.sequence().0;
-        if self.next != 0 {
-            assert_eq!(sequence, self.next, "in order, exactly once");
-        }
-        self.next = sequence + 1;
-        self.lines += 1;
-    }
-    fn on_gap(&mut self, _: &Context<'_>, gap: &Gap) {
-        if self.next != 0 {
-            assert_eq!(gap.first.sequence().0, self.next, "a gap is named where it is");
-        }
-        self.next = gap.first.sequence().0 + gap.count;
-        self.lost += gap.count;
-        self.gaps.push(*gap);
-    }
-    fn on_state_change(&mut self, _: &Context<'_>, change: &StateChange) {
-        self.states.insert(change.instrument, change.to);
-    }
-    fn on_epoch(&mut self, _: &Context<'_>, _: Epoch, _: Epoch) {
-        self.next = 1;
-    }
-    fn on_path_silent(&mut self, _: &Context<'_>, _: LanePath, _: protocol::time::Nanos) {
-        self.silences += 1;
-    }
-}
-
-fn poll_until<R: LaneRx>(
-    subscriber: &mut Subscriber<R>,
-    witness: &mut Witness,
-    what: &str,
-    within: Duration,
-    done: impl Fn(&Witness, &Subscriber<R>) -> bool,
-) -> Duration {
-    let began = Instant::now();
-    while !done(witness, subscriber) {
-        if subscriber.poll(witness) == 0 {
-            std::thread::yield_now();
-            assert!(
-                began.elapsed() < within,
-                "{what}: not within {within:?}; {} lines, {} lost, {:?}, {:?}, {:?}",
-                witness.lines,
-                witness.lost,
-                subscriber.counts(),
-                subscriber.recovery(),
-                subscriber.engine().snapshot_counts()
-            );
-        }
-    }
-    began.elapsed()
-}
-
-/// Whether recovery has a connection to the server.
-fn is_let_in<R: LaneRx>(subscriber: &Subscriber<R>) -> bool {
-    subscriber.recovery().is_some_and(|recovery| recovery.connection.is_some())
-}
-
-/// How many books are in no readable state.
-fn unready<R: LaneRx>(subscriber: &Subscriber<R>, instruments: u32) -> usize {
-    let context = subscriber.context();
-    (1..=instruments).filter(|id| context.book(InstrumentId(*id)).is_err()).count()
-}
 
 #[test]
 fn over_udp_a_tenth_of_all_packets_is_lost_and_every_gap_heals() {
@@ -250,9 +70,32 @@ fn in_shared_memory_a_reader_that_was_lapped_gets_what_it_missed() {
 }
 
 #[test]
+fn whoever_stands_still_while_an_answer_is_under_way_has_it_all_the_same() {
+    let plan = Plan { messages: 20_000, ring_lines: 2048, ..SMALL };
+    let setting = setting("answer", &plan);
+    let (_running, address) = setting.publish();
+    let options = RecoveryOptions::new(address, TOKEN);
+    let longer_than_patience = Duration::from_nanos(options.patience_ns) + Duration::from_millis(300);
+    let mut subscriber = setting.builder(address).recover(options).shared_memory().expect("attaches");
+    let mut witness = Witness::default();
+    poll_until(&mut subscriber, &mut witness, "lines", PATIENCE, |w, s| is_let_in(s) && w.lines > 500);
+    // The ring goes round, and then a part of the answer is taken: no turn takes all of it.
+    std::thread::sleep(Duration::from_secs(1));
+    poll_until(&mut subscriber, &mut witness, "is answered", PATIENCE, |_, s| s.counts().recovered > 0);
+    assert_eq!(subscriber.recovery().map(|recovery| recovery.state), Some(RecoveryState::Requesting));
+    std::thread::sleep(longer_than_patience);
+    poll_until(&mut subscriber, &mut witness, "the whole day", PATIENCE, |_, s| s.has_ended());
+    let counts = subscriber.counts();
+    println!("{counts:?}\n{:?}", subscriber.recovery());
+    assert_eq!((witness.lost, unready(&subscriber, 20)), (0, 0), "{:?}", witness.gaps);
+    assert!(counts.recovered > 2_000, "{counts:?}");
+}
+
+#[test]
 fn what_history_does_not_hold_is_named_and_books_come_from_snapshots() {
-    // A history shorter than what is missed, in a ring that is shorter still.
-    let plan = Plan { ring_lines: 128, history_lines: 256, ..SMALL };
+    // A history shorter than what is missed, in a ring that is shorter still; but not so short that a busy machine keeps the
+    // server from reading it, for then there is nobody whose books are whole.
+    let plan = Plan { ring_lines: 512, history_lines: 1024, ..SMALL };
     let setting = setting("beyond", &plan);
     let (_running, address) = setting.publish();
     let builder = setting.builder(address).recover(RecoveryOptions::new(address, TOKEN));

@@ -139,7 +139,7 @@ fn everything_off_is_counted_with_its_first_places() {
     // A length of zero in the middle is no BinaryFILE; a message without a byte is possible only in a datagram.
     let bytes = pcap_nanos(&[(OPEN_NS + 1_000, frame(LINE_A, &mold(SESSION, 1, &messages)))]);
     let path = file(folder.path(), "off.pcap", &bytes);
-    let (output, found) = run(&path, &[]);
+    let (output, found) = run(&path, &["--feed", "mold"]);
     assert!(output.status.success(), "{}", printed(&output));
     assert_eq!(found["messages"], 17);
     for (key, expected) in [
@@ -181,13 +181,16 @@ fn everything_off_is_counted_with_its_first_places() {
     ] {
         assert_eq!(first(problem), (Some(message), Some(offsets[message as usize - 1])), "{problem}");
     }
-    let text = printed(&bookcast_tests::programs::output("feeds-replay", &["inspect", path.to_str().expect("a path")]));
+    let text = printed(&bookcast_tests::programs::output(
+        "feeds-replay",
+        &["inspect", "--feed", "mold", path.to_str().expect("a path")],
+    ));
     for part in
         ["17 messages", "1  L  not carried", "bid 1 above ask 0.99", "names order 77", "line A to 233.54.12.111"]
     {
         assert!(text.contains(part), "{part:?} is not in: {text}");
     }
-    let (_, full) = run(&path, &["--full"]);
+    let (_, full) = run(&path, &["--full", "--feed", "mold"]);
     assert_eq!(full["not_carried"], json!({"!": 1, "S": 1}));
 }
 
@@ -256,7 +259,10 @@ fn a_capture_in_gzip_of_several_members_is_read_through() {
         encoder.finish().expect("compresses");
     }
     let (_, found) = run(&file(folder.path(), "members.pcap.gz", &members), &[]);
-    assert_eq!((&found["messages"], &found["complete"], &found["gzip"]), (&json!(102), &json!(true), &json!(true)));
+    assert_eq!(
+        (&found["messages"], &found["complete"], &found["packing"]),
+        (&json!(102), &json!(true), &json!("gzip"))
+    );
     assert_eq!(found["bytes"], json!(bytes.len()));
 }
 

@@ -21,7 +21,11 @@ use publisher::itch::{Normaliser, NormaliserOptions};
 
 fn feed_with(bytes: &[u8], options: MoldOptions) -> MoldFeed<Cursor<Vec<u8>>> {
     let reader = Cursor::new(bytes.to_vec());
-    MoldFeed::from_window(Window::new(reader, Path::new("capture"), false), Container::of(bytes), options)
+    MoldFeed::from_window(
+        Window::new(reader, Path::new("capture"), publisher::input::Packing::Plain),
+        Container::of(bytes),
+        options,
+    )
 }
 
 fn feed(bytes: &[u8]) -> MoldFeed<Cursor<Vec<u8>>> {

@@ -241,7 +241,7 @@ fn a_publisher_says_why_it_cannot_write_and_when_it_can_again() {
         deadline_ns: 2_000_000_000,
         heartbeat_ns: 10_000_000,
     };
-    let (mut lanes, mut door) = publisher::rdma::open(&options, &ring).expect("lanes");
+    let (mut lanes, _, mut door) = publisher::rdma::open(&options, &ring, 0).expect("lanes");
     let clock = Clock::calibrate();
     let mut said = Vec::new();
     let mut turn_until = |is_enough: &dyn Fn(&[String]) -> bool, said: &mut Vec<String>| {

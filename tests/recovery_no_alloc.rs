@@ -92,7 +92,7 @@ fn lines_are_lost_asked_for_and_had_again_without_an_allocation() {
     let config = Config::parse(text, std::path::Path::new("test.toml")).expect("legal");
     let section = config.recovery.expect("there is one");
     let (mut server, door) =
-        publisher::recovery::open(&section, &ring, ChannelConfig::default()).expect("a recovery server");
+        publisher::recovery::open(&section, &ring, ChannelConfig::default(), ()).expect("a recovery server");
     let channel = ChannelInfo {
         name: "alloc".into(),
         id: 5,

@@ -7,6 +7,7 @@ use std::hint::black_box;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::pair::Split;
 use protocol::record::{InstrumentId, Kind, Lane, Record};
 use protocol::run::{Carrier, LanePath, Run, RunSink};
 use protocol::time::Nanos;
@@ -34,6 +35,7 @@ impl Delivery for Taken {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
 }
 
 fn run(lines: &[Line], first: Stamp, lane: u16) -> Run<'_> {

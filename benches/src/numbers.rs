@@ -14,6 +14,8 @@ pub enum Block {
     Latency,
     /// Flat out.
     Throughput,
+    /// What is lost, who comes late, who stands still.
+    Recovery,
     /// Instructions of the hot path's pieces.
     Instructions,
     /// What the demo prints.
@@ -22,13 +24,14 @@ pub enum Block {
 
 impl Block {
     /// Every block.
-    pub const ALL: [Block; 4] = [Block::Latency, Block::Throughput, Block::Instructions, Block::Demo];
+    pub const ALL: [Block; 5] = [Block::Latency, Block::Throughput, Block::Recovery, Block::Instructions, Block::Demo];
 
     /// Its name in the markers.
     pub const fn name(self) -> &'static str {
         match self {
             Block::Latency => "latency",
             Block::Throughput => "throughput",
+            Block::Recovery => "recovery",
             Block::Instructions => "instructions",
             Block::Demo => "demo",
         }
@@ -146,6 +149,46 @@ pub fn throughput(flow: &Value, taken: &Taken) -> Result<String, NumbersError> {
         "| ITCH messages through the whole pipeline on one core (frame, decode, normalise, books, digests, put, flush), best of \
          {runs} | {:.2} million |",
         best / 1e6
+    );
+    Ok(out)
+}
+
+/// The table of `heal --json`.
+///
+/// # Errors
+/// [`NumbersError::Missing`].
+pub fn recovery(heal: &Value, taken: &Taken) -> Result<String, NumbersError> {
+    let mut out = head(heal, taken)?;
+    let (lost, late, still) = (&heal["lost_packet_ns"], &heal["late_join"], &heal["standing_still"]);
+    let crowded = match heal["oversubscribed"].as_bool() {
+        Some(true) => " (three busy threads on fewer cores: nothing is claimed)",
+        _ => "",
+    };
+    let at = |key: &str| number(&lost[key], key).map(duration);
+    out.push_str("| recovery over loopback, server and subscriber in one process | |\n|---|---|\n");
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "| a lost packet is missed for (200 us of hedge time and up to 100 us of jitter included; {} packets) | p50 {}, p99 {} |",
+        number(&lost["count"], "count")?,
+        at("p50")?,
+        at("p99")?
+    );
+    let _ = writeln!(
+        out,
+        "| a late joiner has valid books of {} instruments, while {:.0} lines a second are published{crowded} | after {:.0} ms |",
+        number(&late["instruments"], "instruments")?,
+        number(&late["lines_per_second"], "lines_per_second")?,
+        number(&late["valid_after_ns"], "valid_after_ns")? / 1e6
+    );
+    let pairs = still["slices"].as_array().map_or(0, Vec::len);
+    let _ = writeln!(
+        out,
+        "| messages a second, flat out, beside a subscriber that asks for every book and stands still, and without it (medians of \
+         {pairs} interleaved pairs) | {:.2} and {:.2} million, ratio {:.3} |",
+        number(&still["with"], "with")? / 1e6,
+        number(&still["without"], "without")? / 1e6,
+        number(&still["ratio"], "ratio")?
     );
     Ok(out)
 }
@@ -299,6 +342,26 @@ mod tests {
         flow["pipeline"] = json!([{}, {}, {}, {}, {}]);
         let text = throughput(&flow, &taken()).expect("all is there");
         assert!(text.contains("61.2 million") && text.contains("best of 5 | 5.12 million"), "{text}");
+    }
+
+    #[test]
+    fn the_recovery_table_has_its_three_rows_and_says_where_cores_are_too_few() {
+        let mut heal = hop(true);
+        heal["lost_packet_ns"] = json!({"p50": 310_000, "p99": 1_250_000, "max": 9_000_000, "count": 2000});
+        heal["late_join"] = json!({"instruments": 10_000, "valid_after_ns": 41_600_000, "lines_per_second": 121_904});
+        heal["standing_still"] = json!({"slices": [[1, 2], [3, 4]], "with": 6.98e6, "without": 7.02e6, "ratio": 0.994});
+        let table = recovery(&heal, &taken()).expect("all is there");
+        for part in [
+            "2000 packets) | p50 310.00 us, p99 1250.00 us |",
+            "10000 instruments, while 121904 lines a second are published | after 42 ms |",
+            "2 interleaved pairs) | 6.98 and 7.02 million, ratio 0.994 |",
+        ] {
+            assert!(table.contains(part), "{part} in {table}");
+        }
+        heal["oversubscribed"] = json!(true);
+        assert!(recovery(&heal, &taken()).expect("all is there").contains("nothing is claimed) | after"));
+        heal["late_join"] = json!({});
+        assert!(recovery(&heal, &taken()).is_err());
     }
 
     #[test]

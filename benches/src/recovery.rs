@@ -7,8 +7,8 @@
 use std::io::Cursor;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -75,6 +75,8 @@ impl Times {
 struct Server {
     address: SocketAddr,
     over: Arc<AtomicBool>,
+    /// What the recovery server counted, to be shown when something failed.
+    counters: Arc<Mutex<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -87,7 +89,7 @@ impl Server {
         );
         let config = Config::parse(&text, Path::new("the bench's own settings"))?;
         let section = config.recovery.ok_or("the settings have a recovery server")?;
-        let (mut server, door) = publisher::recovery::open(&section, ring, channel)?;
+        let (mut server, door) = publisher::recovery::open(&section, ring, channel, ())?;
         let info = ChannelInfo {
             name: NAME.into(),
             id: CHANNEL.0.get(),
@@ -106,16 +108,23 @@ impl Server {
         let address = admission.local_address()?;
         let over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&over);
+        let counters = Arc::new(Mutex::new(String::new()));
+        let said = Arc::clone(&counters);
         let thread = std::thread::spawn(move || {
+            let mut next_words = clock.now();
             // Relaxed: the flag carries nothing but itself.
             while !stop.load(Ordering::Relaxed) {
                 let now = clock.now();
                 if server.do_work(now) + admission.do_work(now) == 0 {
                     std::thread::sleep(Duration::from_micros(50));
                 }
+                if now >= next_words {
+                    next_words = now.plus(1_000_000_000);
+                    *said.lock().unwrap_or_else(PoisonError::into_inner) = format!("{:?}", server.counts());
+                }
             }
         });
-        Ok(Server { address, over, thread: Some(thread) })
+        Ok(Server { address, over, counters, thread: Some(thread) })
     }
 }
 
@@ -281,7 +290,16 @@ pub fn join_late(symbols: u16, rate: u64, clock: Clock) -> Result<LateJoin, Fail
             next_look = now.plus(1_000_000);
         }
         if now.since(began) > PATIENCE_NS {
-            return Err(format!("{:?} has no valid book: {:?}", unready(&subscriber), subscriber.recovery()).into());
+            over.store(true, Ordering::Relaxed);
+            return Err(format!(
+                "{:?} has no valid book: {:?}, {:?}, {:?}; {:?}",
+                unready(&subscriber),
+                subscriber.recovery(),
+                subscriber.engine().snapshot_counts(),
+                subscriber.counts(),
+                server.counters.lock()
+            )
+            .into());
         }
     };
     let reply_lines = subscriber.recovery().map_or(0, |recovery| recovery.counts.reply_lines);
@@ -307,6 +325,10 @@ pub fn join_late(symbols: u16, rate: u64, clock: Clock) -> Result<LateJoin, Fail
 pub struct StandingStill {
     /// Messages a second of each slice without, and of the slice with that followed it.
     pub slices: Vec<(f64, f64)>,
+    /// The medians of both, messages a second.
+    pub without: f64,
+    /// As above.
+    pub with: f64,
     /// The median of with over without.
     pub ratio: f64,
 }
@@ -325,9 +347,18 @@ pub fn stand_still(rounds: usize, messages: u64, clock: Clock) -> Result<Standin
         let with = publish_flat_out(&day, books, true, clock)?;
         slices.push((without, with));
     }
-    let mut ratios: Vec<f64> = slices.iter().map(|(without, with)| with / without).collect();
-    ratios.sort_by(f64::total_cmp);
-    Ok(StandingStill { ratio: ratios[ratios.len() / 2], slices })
+    Ok(StandingStill {
+        without: median(slices.iter().map(|(without, _)| *without)),
+        with: median(slices.iter().map(|(_, with)| *with)),
+        ratio: median(slices.iter().map(|(without, with)| with / without)),
+        slices,
+    })
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
 }
 
 fn publish_flat_out(day: &Day, books: BooksConfig, stopped: bool, clock: Clock) -> Result<f64, Failure> {

@@ -1,4 +1,5 @@
-//! What the commands of the project have in common: man pages and shell completions, out of their own descriptions.
+//! What the commands of the project have in common: man pages and shell completions, out of their own descriptions; and
+//! printing that survives its reader ([`macro@println`], [`macro@print`], [`macro@eprintln`]).
 //!
 //! A command flattens [`Manual`] into its subcommands and hands it its own description:
 //!
@@ -27,11 +28,16 @@
 
 #![forbid(unsafe_code)]
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Command, Subcommand};
 use clap_complete::Shell;
+
+mod print;
+
+#[doc(hidden)]
+pub use print::{say_error, say_line, say_text};
 
 /// The subcommands that every command has beside its own.
 #[derive(Subcommand, Clone, PartialEq, Eq, Debug)]
@@ -62,8 +68,15 @@ impl Manual {
     /// Does what was asked, for the command that `description` describes. What is to be printed goes to `out`.
     ///
     /// # Errors
-    /// What the folder, or `out`, says; the folder is named.
+    /// What the folder, or `out`, says; the folder is named. That nobody reads `out` any more is no error.
     pub fn print(&self, description: Command, out: &mut impl Write) -> io::Result<()> {
+        match self.write(description, out) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        }
+    }
+
+    fn write(&self, description: Command, out: &mut impl Write) -> io::Result<()> {
         match self {
             Manual::Completions { shell } => {
                 let mut description = description;

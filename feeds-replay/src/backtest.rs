@@ -31,6 +31,7 @@ use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions}
 pub use publisher::open::OpenError;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pipeline::{Pipeline, PipelineError};
+use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use subscriber::{Context, Engine, EngineConfig, Handler, Selection};
 
 /// How a file is read.
@@ -51,15 +52,15 @@ pub struct BacktestOptions {
 }
 
 /// A file, and a strategy's engine over it.
-pub struct Backtest<S = OpenFeed> {
-    pipeline: Pipeline<S, Normaliser>,
+pub struct Backtest<S = OpenFeed, V = AnyVenue> {
+    pipeline: Pipeline<S, V>,
     engine: Engine,
     now: Nanos,
     joined: bool,
 }
 
 impl Backtest<OpenFeed> {
-    /// Opens an ITCH capture: BinaryFILE, or MoldUDP64 in pcap or pcapng; plain or gzip.
+    /// Opens a capture: ITCH as BinaryFILE or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -68,22 +69,23 @@ impl Backtest<OpenFeed> {
             FeedOptions { lenient: options.lenient, session: options.session.clone(), ..FeedOptions::default() };
         let feed = open_feed(path, &feed_options)?;
         let date = feed.session_date(options.date.as_deref())?;
-        Ok(Backtest::over(feed, date, options))
+        let venue = feed.venue(date, VenueOptions::default());
+        Ok(Backtest::over(feed, venue, options))
     }
 }
 
-impl<R: Read> Backtest<BinaryFile<R>> {
+impl<R: Read> Backtest<BinaryFile<R>, Normaliser> {
     /// Over the bytes of a BinaryFILE from anywhere: for unit tests of a strategy.
-    pub fn from_reader(reader: R, date: SessionDate, options: BacktestOptions) -> Backtest<BinaryFile<R>> {
+    pub fn from_reader(reader: R, date: SessionDate, options: BacktestOptions) -> Backtest<BinaryFile<R>, Normaliser> {
         let framing = FramingOptions { lenient: options.lenient };
-        Backtest::over(BinaryFile::from_reader(reader, Path::new("(reader)"), framing), date, options)
+        let file = BinaryFile::from_reader(reader, Path::new("(reader)"), framing);
+        Backtest::over(file, Normaliser::new(NormaliserOptions::default(), date), options)
     }
 }
 
-impl<S: FeedSource> Backtest<S> {
-    /// Over any source of messages.
-    pub fn over(source: S, date: SessionDate, options: BacktestOptions) -> Backtest<S> {
-        let venue = Normaliser::new(NormaliserOptions::default(), date);
+impl<S: FeedSource, V: Venue> Backtest<S, V> {
+    /// Over any source of messages, of any venue.
+    pub fn over(source: S, venue: V, options: BacktestOptions) -> Backtest<S, V> {
         let config = ChannelConfig { books: options.books, start: options.start, ..ChannelConfig::default() };
         Backtest {
             pipeline: Pipeline::new(source, venue, Epoch(1), config),
@@ -149,7 +151,7 @@ impl<S: FeedSource> Backtest<S> {
     }
 
     /// The normaliser, for its counters.
-    pub fn venue(&self) -> &Normaliser {
+    pub fn venue(&self) -> &V {
         self.pipeline.venue()
     }
 

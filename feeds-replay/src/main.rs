@@ -1,8 +1,10 @@
 //! The `feeds-replay` command.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,17 +13,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use cli::{eprintln, println};
 use feeds_replay::book::command::BookArguments;
+use feeds_replay::check::command::{self as check_command, CheckArguments};
 use feeds_replay::compare::{self, CompareArguments};
+use feeds_replay::feed_arguments::FeedArguments;
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
 use feeds_replay::ping::{self, PingArguments};
+use feeds_replay::record::command::RecordArguments;
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
 use feeds_replay::sla::command::{self as sla_command, SlaArguments};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
-use publisher::open::{FeedOptions, open_feed};
+use publisher::open::open_feeds;
 use publisher::pace::Pace;
 use transport::clock::Clock;
 
@@ -48,6 +54,10 @@ Examples:
       a day to try things on, for whoever has no capture
   feeds-replay book 12302019.NASDAQ_ITCH50.gz --symbol AAPL --at 09:30:00
       a book as it was at a moment
+  feeds-replay check publisher.log subscriber.log
+      whether what was published came, in order, exactly once or named
+  feeds-replay record morning.pcapng.gz -o morning.dbn.zst
+      the normalised stream as DBN
   feeds-replay sla 12302019.NASDAQ_ITCH50.gz --sla sla.toml --out report
       whether a latency SLA is kept, as a page to send on
   feeds-replay ping --transport shm
@@ -73,6 +83,10 @@ enum Command {
     Generate(GenerateArguments),
     /// Show a book as it was at a moment, or where two captures' books part.
     Book(BookArguments),
+    /// Check the logs of a channel's participants: in order, exactly once or named, and the same for all.
+    Check(CheckArguments),
+    /// Write the normalised stream of a capture, or of a running publisher, as DBN.
+    Record(RecordArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
     /// Say whether this build, on this machine, keeps a latency SLA; and if not, where the time went.
@@ -126,11 +140,12 @@ Examples:
   feeds-replay replay day.itch --date none --speed max --json
       flat out: throughput and losses, and no claim of latency")]
 struct Replay {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
-    file: PathBuf,
-    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
-    #[arg(long)]
-    session: Option<String>,
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd. Several are replayed one
+    /// after the other.
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    feed: FeedArguments,
     /// Which way the lines go.
     #[arg(long, value_enum, default_value_t = Ways::Shm)]
     transport: Ways,
@@ -142,18 +157,9 @@ struct Replay {
     /// Evenly spaced, that many messages a second.
     #[arg(long)]
     rate: Option<f64>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
-    #[arg(long)]
-    date: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    #[arg(long)]
-    lenient: bool,
     /// Build books from increments when the capture starts in mid-day; they are Suspect.
     #[arg(long)]
     natural: bool,
-    /// Carry market participant positions too.
-    #[arg(long)]
-    full: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -209,6 +215,10 @@ struct Common {
     /// Lines in the publisher's ring, a power of two.
     #[arg(long, default_value_t = 1 << 18)]
     ring_lines: usize,
+    /// Have both processes write down what they publish and are given, for 'feeds-replay check', into this folder. That costs
+    /// some of what is measured.
+    #[arg(long, value_name = "FOLDER")]
+    log: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -263,6 +273,8 @@ fn main() -> ExitCode {
             stop_flag().and_then(|stop| feeds_replay::generate::command::run(&generate, &stop).map(|()| true))
         }
         Command::Book(book) => feeds_replay::book::command::run(&book),
+        Command::Check(arguments) => check_command::run(&arguments),
+        Command::Record(record) => stop_flag().and_then(|stop| feeds_replay::record::command::run(&record, &stop)),
         Command::Ping(arguments) => run_ping(&arguments),
         Command::Sla(arguments) => {
             let verdict = stop_flag().and_then(|stop| sla_command::run(&arguments, &stop));
@@ -319,17 +331,33 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
     .checked()?;
     let rdma = replay.rdma.spec(replay.transport)?;
     // What is wrong with the file is said before anything is started.
-    let options = FeedOptions { lenient: replay.lenient, session: replay.session.clone(), preload: None };
-    open_feed(&replay.file, &options)?.session_date(replay.date.as_deref())?;
-    let bytes = std::fs::metadata(&replay.file)?.len();
+    let opened = open_feeds(&replay.files, &replay.feed.options())?;
+    let filter = replay.feed.only.filter(&opened.session_date(replay.feed.date.as_deref())?)?;
+    if matches!(pace, Pace::Rate(_)) && !opened.counts_messages() {
+        return Err(
+            "--rate needs a feed whose records tell their place in it, and the sequence in DBN is the venue's own; \
+                    give --speed"
+                .into(),
+        );
+    }
+    drop(opened);
+    let mut bytes = 0;
+    for file in &replay.files {
+        bytes += std::fs::metadata(file)?.len();
+    }
+    let mut files = replay.files;
+    let path = files.remove(0);
     let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
     let feed = Feed::File {
-        path: replay.file,
-        session: replay.session,
-        date: replay.date,
-        lenient: replay.lenient,
+        path,
+        more: files,
+        kind: replay.feed.feed.map(|kind| kind.name().to_owned()),
+        session: replay.feed.session,
+        date: replay.feed.date,
+        lenient: replay.feed.lenient,
         natural: replay.natural,
-        full: replay.full,
+        full: replay.feed.full,
+        filter,
     };
     run_all(feed, pace, replay.transport, rdma, books, None, &replay.common)
 }
@@ -371,6 +399,9 @@ fn run_all(
     if !common.ring_lines.is_power_of_two() || common.ring_lines < 2 {
         return Err(format!("--ring-lines {}: give a power of two, such as 262144", common.ring_lines).into());
     }
+    if let Some(folder) = &common.log {
+        std::fs::create_dir_all(folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
+    }
     let stop = stop_flag()?;
     let clock = Clock::calibrate();
     let cores = publisher::pin::usable_cores();
@@ -397,6 +428,7 @@ fn run_all(
             port: 20_000 + (pid % 40_000) as u16,
             rdma: rdma.clone(),
             control: None,
+            log: common.log.clone(),
             clock: clock.to_parts().to_string(),
             cores,
             books,
@@ -443,6 +475,11 @@ impl Watcher for Shown {
         let share = self.total.map_or(String::new(), |total| format!(" of {total}"));
         let text =
             format!("{}: {messages} messages{share} after {:.1} s", spec.transport.name(), elapsed.as_secs_f64());
-        if self.live { eprint!("\r{text:<70}") } else { eprintln!("{text}") }
+        if self.live {
+            // Whoever does not look any more does not stop the run.
+            let _ = write!(std::io::stderr(), "\r{text:<70}");
+        } else {
+            eprintln!("{text}");
+        }
     }
 }

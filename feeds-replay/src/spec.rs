@@ -7,6 +7,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use publisher::filter::Filter;
 use publisher::pace::{Pace, Schedule};
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,8 @@ impl Transport {
 /// Where the messages come from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+// There is one per run.
+#[allow(clippy::large_enum_variant)]
 pub enum Feed {
     /// A generated ITCH day.
     Generated {
@@ -61,8 +64,14 @@ pub enum Feed {
     },
     /// An ITCH capture.
     File {
-        /// BinaryFILE, or MoldUDP64 in pcap or pcapng; plain or gzip.
+        /// Any file that holds a feed.
         path: PathBuf,
+        /// Files that follow it.
+        #[serde(default)]
+        more: Vec<PathBuf>,
+        /// What it is, by the name of its kind; left out: by its content.
+        #[serde(default)]
+        kind: Option<String>,
         /// Which MoldUDP64 session to follow; left out: the first.
         session: Option<String>,
         /// The session's date, `YYYY-MM-DD` or `none`.
@@ -73,6 +82,9 @@ pub enum Feed {
         natural: bool,
         /// Carry market participant positions too.
         full: bool,
+        /// Which part of it is wanted.
+        #[serde(default)]
+        filter: Filter,
     },
 }
 
@@ -99,6 +111,9 @@ pub struct Spec {
     /// The publisher's control channel, told to the subscriber.
     #[serde(default)]
     pub control: Option<ControlAt>,
+    /// The folder for the logs of both, if they are to write them.
+    #[serde(default)]
+    pub log: Option<PathBuf>,
     /// The mapping from counter ticks to time that all processes of the run share, as text.
     pub clock: String,
     /// The publisher's core and the subscriber's, where there is one for each.

@@ -143,6 +143,7 @@ mod tests {
                 port: 1,
                 rdma: None,
                 control: None,
+                log: None,
                 clock: String::new(),
                 cores: Some((0, 1)),
                 books: (1, 1, 1),

@@ -107,7 +107,7 @@ fn date() -> SessionDate {
     session_date(Some("2000-01-03"), None, Path::new("generated")).expect("a date")
 }
 
-fn backtest(bytes: &[u8], options: BacktestOptions) -> Backtest<BinaryFile<Cursor<Vec<u8>>>> {
+fn backtest(bytes: &[u8], options: BacktestOptions) -> Backtest<BinaryFile<Cursor<Vec<u8>>>, Normaliser> {
     Backtest::from_reader(Cursor::new(bytes.to_vec()), date(), BacktestOptions { books: BOOKS, ..options })
 }
 

@@ -5,18 +5,27 @@
 //! configured it first becomes a hole ([`Arbiter::holes`]) that a recovery server may fill ([`Arbiter::on_recovered`]), for
 //! a stated time and as long as the early store can hold what comes meanwhile.
 //!
+//! Where the lanes are two publishers' (A and B), each second copy is held against the first. Copies that differ mean that
+//! their inputs do: the pair is declared [`Split`], and one lane is withdrawn ([`crate::pair`]).
+//!
 //! No clock, no I/O: every call brings its `now`, [`Arbiter::next_timeout`] says when to call [`Arbiter::on_timeout`], and
 //! what comes out goes to a [`Delivery`]. Lines are handed over where they lie, in the transport's receive buffer or the
 //! early store, which is why `Delivery` is a callback and not a queue.
 
 use crate::early::EarlyStore;
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
+use crate::pair::{PairWatch, Split};
 use crate::record::Lane;
 use crate::run::{Carrier, LanePath, LossCause, Position, Run, RunSink};
 use crate::time::Nanos;
 
+mod pair;
+
 /// Paths that one arbiter tells apart. Lines of further ones are still taken; they share the last one's counters.
 pub const MAX_PATHS: usize = 8;
+/// How late [`Arbiter::on_timeout`] may be called, ns: more is the caller's own pause. No turn of a loop takes so long unless
+/// the system took the core away.
+pub const OVERSLEPT_NS: u64 = 1_000_000;
 
 /// Settings of an [`Arbiter`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,8 +75,11 @@ pub trait Delivery {
     fn on_publish_time(&mut self, lane: Lane, time: Nanos);
     /// Nothing came by this path for the configured time.
     fn on_path_silent(&mut self, path: LanePath, since: Nanos);
-    /// The publisher said that the stream ends here, and everything before was delivered or named.
+    /// Every publisher of the channel that lives said that the stream ends here, and everything before was delivered or
+    /// named.
     fn on_end(&mut self, at: Stamp);
+    /// Two publishers of the channel do not say the same; one is withdrawn. Only who reads several lanes hears of it.
+    fn on_split(&mut self, split: Split);
 }
 
 /// What one path did.
@@ -81,6 +93,8 @@ pub struct PathCounts {
     pub old_epoch: u64,
     /// Times this path fell silent.
     pub silences: u64,
+    /// Lines dropped because this path's lane is withdrawn.
+    pub withdrawn: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -92,16 +106,27 @@ struct PathState {
     silent: bool,
     /// The stamp after the newest line that this path is known to have carried.
     position: Stamp,
+    /// Its lane is withdrawn: nothing is taken from it in this epoch.
+    withdrawn: bool,
+    /// Its publisher said that nothing follows this stamp.
+    end: Option<Stamp>,
 }
 
 impl PathState {
     const UNKNOWN: PathState = PathState {
         path: LanePath::new(Lane::new(0), Carrier::Local),
-        counts: PathCounts { won: 0, duplicates: 0, old_epoch: 0, silences: 0 },
+        counts: PathCounts { won: 0, duplicates: 0, old_epoch: 0, silences: 0, withdrawn: 0 },
         heard: None,
         silent: false,
         position: Stamp(0),
+        withdrawn: false,
+        end: None,
     };
+
+    /// It was heard of lately, and what it brought was of this epoch.
+    fn is_alive_in(&self, epoch: Epoch) -> bool {
+        !self.silent && self.heard.is_some() && self.position.epoch() == epoch
+    }
 }
 
 /// What happened, over all paths.
@@ -125,8 +150,12 @@ pub struct ArbiterCounts {
     pub early: u64,
     /// Times that the early store was full and a gap had to be declared before its hedge time.
     pub early_overflows: u64,
+    /// Times that patience was over while nobody polled, and began anew.
+    pub overslept: u64,
     /// Epochs begun after the first.
     pub epochs: u64,
+    /// Times that the channel's publishers did not say the same, and one was withdrawn.
+    pub splits: u64,
 }
 
 /// Merges paths into one stream. See the [module](self).
@@ -140,12 +169,18 @@ pub struct Arbiter {
     /// Something is missing at the cursor: since when, and the head at that moment. Only what is below that head has had
     /// its hedge time when the time is up.
     missing: Option<(Nanos, Stamp)>,
+    /// Patience is counted from here, where something has been missing for longer: see [`Arbiter::on_timeout`].
+    resumed: Nanos,
     /// Why the lines at the cursor are missing, where a lane said so: the cause, and the stamp where that ends.
     lost_until: Stamp,
     cause: LossCause,
-    /// The publisher said that nothing follows this stamp.
+    /// A publisher said that nothing follows this stamp.
     end: Option<Stamp>,
     end_told: bool,
+    /// What was delivered, where there may be several publishers.
+    watch: Option<Box<PairWatch>>,
+    /// More than one publisher has been heard of.
+    watching: bool,
     /// Those heard of, in the order in which they were.
     paths: [PathState; MAX_PATHS],
     known: usize,
@@ -161,10 +196,13 @@ impl Arbiter {
             head: Stamp(0),
             early: EarlyStore::new(config.early_lines),
             missing: None,
+            resumed: Nanos::ZERO,
             lost_until: Stamp(0),
             cause: LossCause::Missing,
             end: None,
             end_told: false,
+            watch: (config.paths > 1).then(|| Box::new(PairWatch::new())),
+            watching: false,
             paths: [PathState::UNKNOWN; MAX_PATHS],
             known: 0,
             counts: ArbiterCounts::default(),
@@ -182,6 +220,13 @@ impl Arbiter {
         self.next
     }
 
+    /// The stamp after the newest line that any path has brought, delivered or waiting: how far this subscriber has read what
+    /// it reads from. `None` before anything came.
+    pub fn reached(&self) -> Option<Stamp> {
+        let newest = self.paths[..self.known].iter().map(|state| state.position).max()?;
+        self.next.map(|next| next.max(newest))
+    }
+
     /// How many lines are known to exist that have neither been delivered nor named.
     pub fn lag(&self) -> u64 {
         self.next.map_or(0, |next| self.head.0.saturating_sub(next.0))
@@ -197,6 +242,12 @@ impl Arbiter {
         self.paths[..self.known].iter().map(|state| (state.path, state.counts))
     }
 
+    /// Whether this lane's publisher did not say the same as another, and nothing is taken from it in this epoch: what its
+    /// recovery server has is not to be taken either.
+    pub fn is_withdrawn(&self, lane: Lane) -> bool {
+        self.paths[..self.known].iter().any(|state| state.withdrawn && state.path.lane == lane)
+    }
+
     /// What one path did so far; nothing, if it was never heard of.
     pub fn path_counts(&self, path: LanePath) -> PathCounts {
         self.paths().find(|(known, _)| *known == path).map(|(_, counts)| counts).unwrap_or_default()
@@ -210,7 +261,7 @@ impl Arbiter {
 
     /// When [`Arbiter::on_timeout`] must be called, if nothing comes before.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let hedge = self.missing.map(|(since, _)| since.plus(self.patience_ns()));
+        let hedge = self.missing.map(|(since, _)| self.given_up_at(since));
         let silence = self.paths[..self.known]
             .iter()
             .filter(|state| !state.silent)
@@ -224,26 +275,49 @@ impl Arbiter {
     }
 
     /// Declares what has been missing for the hedge time, and paths that fell silent. Cheap enough for every turn.
+    ///
+    /// A call that comes later than [`Arbiter::next_timeout`] asked by [`OVERSLEPT_NS`] comes from somebody who was not
+    /// running, and may have what is missing in a queue that could not be read meanwhile: patience begins anew,
+    /// once for what was missing then. So a subscriber that was stopped does not declare lost what was sent to it while it
+    /// slept, and one that seldom polls still comes to know what it will never get.
     #[inline]
     pub fn on_timeout(&mut self, now: Nanos, delivery: &mut impl Delivery) {
-        while let Some((since, head_then)) = self.missing
-            && now.since(since) >= self.patience_ns() as i64
-        {
+        while let Some((since, head_then)) = self.missing {
+            let late_ns = now.since(self.given_up_at(since));
+            if late_ns < 0 {
+                break;
+            }
+            if late_ns >= OVERSLEPT_NS as i64 && self.resumed <= since {
+                self.resumed = now;
+                self.counts.overslept += 1;
+                break;
+            }
             self.give_up_below(head_then, now, delivery);
         }
+        let mut has_fallen_silent = false;
         for state in &mut self.paths[..self.known] {
             let Some(heard) = state.heard else { continue };
             if !state.silent && now.since(heard) >= self.config.lane_silent_ns as i64 && !self.end_told {
                 state.silent = true;
                 state.counts.silences += 1;
+                has_fallen_silent = true;
                 delivery.on_path_silent(state.path, heard);
             }
         }
+        if has_fallen_silent {
+            self.on_silence(now, delivery);
+        }
     }
 
-    /// How long what is missing is waited for in all.
-    fn patience_ns(&self) -> u64 {
-        self.config.hedge_ns + self.config.recover_ns
+    /// When what has been missing since `since` is declared lost.
+    fn given_up_at(&self, since: Nanos) -> Nanos {
+        since.max(self.resumed).plus(self.config.hedge_ns + self.config.recover_ns)
+    }
+
+    /// The stream is taken up at `at` by a delivery that has everything before it already; nothing is told.
+    pub fn take_up(&mut self, at: Stamp) {
+        self.early.clear();
+        self.restart(at);
     }
 
     /// When the oldest of what is missing will have had its hedge time; `None` if nothing is missing.
@@ -298,7 +372,7 @@ impl Arbiter {
         let since = self.missing.map_or(now, |(since, _)| since);
         if first > next {
             for (i, line) in fresh.iter().enumerate() {
-                let is_new = self.early.insert(first.plus(i as u64), line, path, since);
+                let is_new = self.early.insert(first.plus(i as u64), line, path, None, since);
                 self.counts.recovered += u64::from(is_new);
                 self.counts.recovered_late += u64::from(!is_new);
                 self.counts.early += u64::from(is_new);
@@ -309,6 +383,7 @@ impl Arbiter {
         let count = fresh.len() as u64;
         self.counts.delivered += count;
         self.next = Some(next.plus(count));
+        self.note(next, fresh, None);
         delivery.on_lines(next, fresh, path, None);
         let held = self.early.release(next, fresh.len()) as u64;
         self.counts.recovered += count - held;
@@ -342,8 +417,15 @@ impl Arbiter {
     fn meet(&mut self, path: LanePath) -> usize {
         let at = self.known.min(MAX_PATHS - 1);
         if self.known < MAX_PATHS {
-            self.paths[at].path = path;
+            self.paths[at] = PathState { path, ..PathState::UNKNOWN };
             self.known += 1;
+        }
+        let is_of_another = self.paths[..at].iter().any(|known| known.path.lane != path.lane);
+        if let (true, false, Some(watch)) = (is_of_another, self.watching, &mut self.watch) {
+            // From here on there is something to compare.
+            self.watching = true;
+            let lanes = self.paths[..at].iter().map(|known| known.path.lane);
+            watch.begin(self.next.unwrap_or_default(), lanes);
         }
         at
     }
@@ -398,6 +480,13 @@ impl Arbiter {
         self.lost_until = Stamp(0);
         self.end = None;
         self.end_told = false;
+        for state in &mut self.paths[..self.known] {
+            // Who starts anew is believed anew.
+            (state.withdrawn, state.end) = (false, None);
+        }
+        if let Some(watch) = &mut self.watch {
+            watch.begin(at, self.paths[..self.known].iter().map(|state| state.path.lane));
+        }
     }
 
     #[inline]
@@ -407,7 +496,17 @@ impl Arbiter {
             return;
         }
         let at = self.place(run.path);
+        if self.paths[at].silent && self.watching {
+            self.on_return(at, now, delivery);
+        }
         self.hear_at(at, run.end(), now);
+        if self.watching {
+            let state = &mut self.paths[at];
+            if state.withdrawn || self.is_refuted(&run, now, delivery) {
+                self.paths[at].counts.withdrawn += run.lines.len() as u64;
+                return;
+            }
+        }
         self.head = self.head.max(run.end());
         let mut next = self.next.expect("entered an epoch");
         // What is farther ahead than the early store reaches cannot be kept: give up now what makes it fit, and a quarter
@@ -437,6 +536,7 @@ impl Arbiter {
             self.counts.holes_filled += u64::from(run.end() >= end);
         }
         self.next = Some(run.end());
+        self.note(next, fresh, Some(run.path.lane));
         delivery.on_lines(next, fresh, run.path, run.publish_time);
         if self.early.held() > 0 {
             // Those that another path had brought before were won by that one.
@@ -461,7 +561,7 @@ impl Arbiter {
     fn keep(&mut self, run: Run<'_>, at: usize, now: Nanos) {
         let mut fresh = 0;
         for (i, line) in run.lines.iter().enumerate() {
-            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.path, now));
+            fresh += u64::from(self.early.insert(run.first.plus(i as u64), line, run.path, run.publish_time, now));
         }
         let counts = &mut self.paths[at].counts;
         counts.won += fresh;
@@ -474,14 +574,17 @@ impl Arbiter {
     fn drain(&mut self, delivery: &mut impl Delivery) {
         loop {
             let next = self.next.expect("entered an epoch");
-            let (run, path) = self.early.run_from(next);
+            let (run, path, publish_time) = self.early.run_from(next);
             if run.is_empty() {
                 return;
             }
             let count = run.len();
             self.counts.delivered += count as u64;
             self.next = Some(next.plus(count as u64));
-            delivery.on_lines(next, run, path, None);
+            if let (true, Some(watch)) = (self.watching, &mut self.watch) {
+                watch.note(next, run, (path.carrier != Carrier::Recovery).then_some(path.lane));
+            }
+            delivery.on_lines(next, run, path, publish_time);
             self.early.release(next, count);
         }
     }
@@ -495,9 +598,8 @@ impl Arbiter {
             Some((held, came)) => (came, held),
             None => (now, self.head),
         });
-        if self.end == Some(next) && !self.end_told {
-            self.end_told = true;
-            delivery.on_end(next);
+        if self.end.is_some() {
+            self.tell_end(delivery);
         }
     }
 
@@ -506,7 +608,15 @@ impl Arbiter {
             self.hear(position.path, Stamp(0), now);
             return;
         }
-        self.hear(position.path, position.next, now);
+        let at = self.place(position.path);
+        if self.paths[at].silent && self.watching {
+            self.on_return(at, now, delivery);
+        }
+        let state = self.hear_at(at, position.next, now);
+        if state.withdrawn {
+            return;
+        }
+        state.end = position.ended.then_some(position.next);
         self.head = self.head.max(position.next);
         let next = self.next.expect("entered an epoch");
         // A heartbeat is younger than the lines before it: while some of them may still come, it is no anchor for them.
@@ -536,7 +646,9 @@ impl Arbiter {
             return;
         }
         let end = first.plus(count);
-        self.hear(path, end, now);
+        if self.hear(path, end, now).withdrawn {
+            return;
+        }
         self.head = self.head.max(end);
         let next = self.next.expect("entered an epoch");
         if end <= next {
@@ -566,6 +678,9 @@ impl Arbiter {
             self.counts.gaps += 1;
             self.counts.lost += gap.count;
             self.next = Some(to);
+            if let (true, Some(watch)) = (self.watching, &mut self.watch) {
+                watch.note_lost(gap.first, gap.count);
+            }
             delivery.on_gap(gap);
         }
         self.drain(delivery);

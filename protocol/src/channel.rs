@@ -80,6 +80,13 @@ impl ChannelWriter {
         }
     }
 
+    /// The same in the middle of a stream, with books of which nothing is known: see [`Sequencer::going_on`]. For whoever
+    /// tries what becomes of a stream that has gone on for long; a publisher starts at the beginning.
+    pub fn going_on(next: Stamp, lines: u32, config: ChannelConfig) -> ChannelWriter {
+        let sequencer = Sequencer::going_on(next, lines, config.books.instruments);
+        ChannelWriter { sequencer, ..ChannelWriter::new(next.epoch(), config) }
+    }
+
     /// The stamp that the next line will get.
     #[inline]
     pub fn next(&self) -> Stamp {

@@ -12,6 +12,8 @@ pub struct EarlyStore {
     stamps: Box<[Stamp]>,
     /// When each came, and by which path.
     arrived: Box<[(Nanos, LanePath)]>,
+    /// The publisher's clock when the run was sent in which each came, where it was told.
+    published: Box<[Option<Nanos>]>,
     mask: u64,
     held: usize,
 }
@@ -29,6 +31,7 @@ impl EarlyStore {
             lines: vec![Line::ZERO; lines].into_boxed_slice(),
             stamps: vec![NOTHING; lines].into_boxed_slice(),
             arrived: vec![(Nanos::ZERO, LanePath::new(Lane::new(0), Carrier::Local)); lines].into_boxed_slice(),
+            published: vec![None; lines].into_boxed_slice(),
             mask: lines as u64 - 1,
             held: 0,
         }
@@ -50,8 +53,15 @@ impl EarlyStore {
     }
 
     /// Keeps a line. The caller has checked that it is less than [`EarlyStore::capacity`] ahead of the cursor. Returns
-    /// whether it is new; the first copy stays.
-    pub fn insert(&mut self, stamp: Stamp, line: &Line, path: LanePath, now: Nanos) -> bool {
+    /// whether it is new; the first copy stays. `publish_time` as in [`Run`](crate::run::Run).
+    pub fn insert(
+        &mut self,
+        stamp: Stamp,
+        line: &Line,
+        path: LanePath,
+        publish_time: Option<Nanos>,
+        now: Nanos,
+    ) -> bool {
         let place = self.place(stamp);
         if self.stamps[place] == stamp {
             return false;
@@ -60,20 +70,42 @@ impl EarlyStore {
         self.stamps[place] = stamp;
         self.lines[place] = *line;
         self.arrived[place] = (now, path);
+        self.published[place] = publish_time;
         true
     }
 
-    /// The longest run that starts at `first`, came by one path and lies in one piece, and that path.
-    pub fn run_from(&self, first: Stamp) -> (&[Line], LanePath) {
+    /// The line that is held under this stamp, and the path that brought it.
+    #[inline]
+    pub fn get(&self, stamp: Stamp) -> Option<(&Line, LanePath)> {
+        let place = self.place(stamp);
+        (self.stamps[place] == stamp).then(|| (&self.lines[place], self.arrived[place].1))
+    }
+
+    /// Forgets what a lane brought, and what a recovery server did, which may be that lane's.
+    pub fn discard(&mut self, lane: Lane) {
+        for place in 0..self.stamps.len() {
+            let path = self.arrived[place].1;
+            if self.stamps[place] != NOTHING && (path.lane == lane || path.carrier == Carrier::Recovery) {
+                self.stamps[place] = NOTHING;
+                self.held -= 1;
+            }
+        }
+    }
+
+    /// The longest run that starts at `first`, came by one path and with one publish time, and lies in one piece; that path and
+    /// that time.
+    pub fn run_from(&self, first: Stamp) -> (&[Line], LanePath, Option<Nanos>) {
         let start = self.place(first);
-        let path = self.arrived[start].1;
+        let (path, published) = (self.arrived[start].1, self.published[start]);
         let len = self.stamps[start..]
             .iter()
-            .zip(&self.arrived[start..])
+            .zip(self.arrived[start..].iter().zip(&self.published[start..]))
             .enumerate()
-            .take_while(|(i, (stamp, arrived))| **stamp == first.plus(*i as u64) && arrived.1 == path)
+            .take_while(|(i, (stamp, (arrived, time)))| {
+                **stamp == first.plus(*i as u64) && arrived.1 == path && **time == published
+            })
             .count();
-        (&self.lines[start..start + len], path)
+        (&self.lines[start..start + len], path, published)
     }
 
     /// Forgets the `count` lines from `first` on, which have been delivered. Returns how many of them were held.

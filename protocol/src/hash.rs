@@ -1,7 +1,8 @@
 //! The project's one hash: a few folded multiplications over 64-bit words.
 //!
-//! It is used in three places, each with its own arrangement of keys: masking a line's stamp ([`h64`]), the tag of a
-//! packet header (the same function over the padded header), and the two book digests ([`order_hash`], [`level_hash`]).
+//! It is used in four places, each with its own arrangement of keys: masking a line's stamp ([`h64`]), the tag of a
+//! packet header (the same function over the padded header), the two book digests ([`order_hash`], [`level_hash`]), and logs
+//! ([`log_hash`]; the tag of an entry is [`h64`] again).
 //! It detects accidents (torn lines, flipped bits, a wrong book); it is no defence against someone who forges lines.
 //! `WIRE.md` draws it bit by bit, with test vectors.
 
@@ -53,6 +54,13 @@ pub const fn order_hash(order_id: u64, side: u8, price: i64, size: u64, priority
 pub const fn level_hash(side: u8, price: i64, size: u64, count: u64) -> u64 {
     let a = fold(price as u64 ^ KEYS[6], size ^ KEYS[7]);
     fold(a ^ side as u64 ^ KEYS[2], count ^ KEYS[0])
+}
+
+/// What one line adds to the sum of its run in a log: `record_hash` is [`h64`] of its record, without what publishers may
+/// differ in. The sum is commutative, the stamp makes it tell two orders of the same records apart.
+#[inline]
+pub const fn log_hash(record_hash: u64, stamp: u64) -> u64 {
+    fold(record_hash ^ KEYS[3], stamp ^ KEYS[5])
 }
 
 #[cfg(test)]

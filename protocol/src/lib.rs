@@ -23,7 +23,10 @@
 //! - [`record`], [`mod@line`], [`hash`], [`packet`], [`run`]: what travels, and what lanes hand up.
 //! - [`sequencer`], [`channel`]: the sending half. [`arbiter`], [`early`]: the receiving half.
 //! - [`book`]: order books, their states and digests. [`definition`], [`price`]: text.
+//! - [`pair`]: two publishers of one channel.
 //! - [`recovery`]: what is asked of a recovery server, what it answers, and what becomes of it.
+//! - [`log`]: what a participant was given, written down, and checked.
+//! - [`conflation`]: the latest of each instrument in place of every change.
 //! - [`control`]: what a subscriber asks before the first line.
 //! - [`time`]: times as values.
 
@@ -32,12 +35,15 @@
 pub mod arbiter;
 pub mod book;
 pub mod channel;
+pub mod conflation;
 pub mod control;
 pub mod definition;
 pub mod early;
 pub mod hash;
 pub mod line;
+pub mod log;
 pub mod packet;
+pub mod pair;
 pub mod price;
 pub mod record;
 pub mod recovery;

@@ -39,6 +39,17 @@ impl Sequencer {
         }
     }
 
+    /// The same in the middle of a stream: the first stamp given is `next`, and so many lines were the channel's, and each
+    /// instrument's, before. (The count of an instrument that is not expected begins at the first line.)
+    ///
+    /// # Panics
+    /// If the epoch is 0.
+    pub fn going_on(next: Stamp, lines: u32, instruments: usize) -> Sequencer {
+        let mut sequencer = Sequencer::new(next.epoch(), instruments);
+        sequencer.own_lines.resize(instruments + 1, lines);
+        Sequencer { next, channel_lines: lines, ..sequencer }
+    }
+
     /// The stamp that the next line will get.
     #[inline]
     pub fn next(&self) -> Stamp {

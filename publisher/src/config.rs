@@ -24,6 +24,8 @@ pub struct Config {
     pub ring: RingSection,
     /// UDP multicast beside it, if wanted.
     pub udp: Option<UdpSection>,
+    /// Where to listen for the channel's other publisher, if that is on another host.
+    pub partner: Option<PartnerSection>,
     /// RDMA beside it, if wanted: needs a build with the feature `rdma`.
     pub rdma: Option<RdmaSection>,
     /// The control channel, if subscribers are to ask what there is.
@@ -144,6 +146,29 @@ impl UdpSection {
     }
 }
 
+/// `[partner]`: the UDP multicast of the channel's other publisher. One on this host is found in shared memory.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartnerSection {
+    /// The other publisher's multicast group.
+    pub group: Ipv4Addr,
+    /// Its port.
+    pub port: u16,
+    /// The interface to listen on, by name or IPv4 address.
+    pub interface: String,
+    /// How long to listen for a sign of its life before this publisher takes itself for the first, ms.
+    #[serde(default = "half_a_second")]
+    pub wait_ms: u64,
+}
+
+impl PartnerSection {
+    /// As the transport takes it.
+    pub fn options(&self) -> UdpOptions {
+        let Ok(interface) = Interface::from_str(&self.interface);
+        UdpOptions::new(self.group, self.port, interface)
+    }
+}
+
 /// `[rdma]`
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -218,6 +243,10 @@ pub struct RecoverySection {
     /// The path's MTU in bytes: it decides how many lines an answer's packet holds.
     #[serde(default = "ethernet")]
     pub mtu: u32,
+    /// Keep how each instrument stands in shared memory too, for readers on this host that want the latest alone: 640 bytes
+    /// for each of `[books] instruments`.
+    #[serde(default)]
+    pub conflate: bool,
     /// The core to pin the server to; left out: not pinned.
     pub core: Option<usize>,
 }
@@ -328,6 +357,10 @@ fn recovery_subscribers() -> usize {
 
 fn hundred_ms() -> u64 {
     100
+}
+
+fn half_a_second() -> u64 {
+    500
 }
 
 fn as_captured() -> Pace {
@@ -514,6 +547,15 @@ impl Config {
                 return bad("rdma.subscribers", problem.into());
             }
         }
+        if let Some(partner) = &self.partner {
+            if !partner.group.is_multicast() {
+                let problem = format!("{} is no multicast address (224.0.0.0 to 239.255.255.255)", partner.group);
+                return bad("partner.group", problem);
+            }
+            if !(1..=60_000).contains(&partner.wait_ms) {
+                return bad("partner.wait_ms", format!("{} is not within 1 to 60000", partner.wait_ms));
+            }
+        }
         if let Some(udp) = &self.udp
             && !udp.group.is_multicast()
         {
@@ -582,6 +624,8 @@ mod tests {
             ("[run]\ncore = 4000\n", "run.core"),
             ("[run]\nheartbeat_ms = 0\n", "1 to 1000"),
             ("[udp]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "no multicast address"),
+            ("[partner]\ngroup = '10.0.0.1'\nport = 1\ninterface = 'lo'\n", "partner.group: 10.0.0.1 is no"),
+            ("[partner]\ngroup = '239.0.0.1'\nport = 1\ninterface = 'lo'\nwait_ms = 0\n", "partner.wait_ms: 0 is not"),
             ("[control]\nlisten = '127.0.0.1:0'\ntokens = []\n", "control.tokens"),
             ("[recovery]\nlisten = '127.0.0.1:0'\n", "there is no [control]"),
             ("[recovery]\nlisten = '127.0.0.1:0'\ncore = 0\n[run]\ncore = 0\n", "recovery.core: is the publishing"),

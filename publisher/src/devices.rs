@@ -34,9 +34,9 @@ pub fn command(as_json: bool) -> Result<(), DevicesError> {
     let survey = transport::rdma::Survey::take();
     let host = listing::Host::here();
     if as_json {
-        println!("{}", listing::json(&survey, &host));
+        cli::println!("{}", listing::json(&survey, &host));
     } else {
-        print!("{}", listing::text(&survey, &host));
+        cli::print!("{}", listing::text(&survey, &host));
     }
     if survey.devices.is_empty() { Err(DevicesError::NoDevice) } else { Ok(()) }
 }

@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use protocol::time::Nanos;
 
+use crate::input::Packing;
+
 /// One venue message, borrowed from the source's buffer until the next is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Message<'a> {
@@ -123,23 +125,27 @@ pub enum FeedError {
     },
     /// The compressed stream ends before its own end mark.
     #[error(
-        "{}: the gzip stream ends early, after {offset} bytes of uncompressed data; every whole message before it was \
+        "{}: the {packing} stream ends early, after {offset} bytes of uncompressed data; every whole message before it was \
          delivered. Fetch the file again, or accept the early end with --lenient", path.display()
     )]
-    GzipEndsEarly {
+    PackedEndsEarly {
         /// The file.
         path: PathBuf,
+        /// How it is compressed.
+        packing: Packing,
         /// How many uncompressed bytes came out.
         offset: u64,
     },
     /// The compressed stream is damaged.
     #[error(
-        "{}: the gzip stream is damaged after {offset} bytes of uncompressed data ({source}); every whole message before \
+        "{}: the {packing} stream is damaged after {offset} bytes of uncompressed data ({source}); every whole message before \
          it was delivered. Fetch the file again", path.display()
     )]
-    GzipDamaged {
+    PackedDamaged {
         /// The file.
         path: PathBuf,
+        /// How it is compressed.
+        packing: Packing,
         /// How many uncompressed bytes came out.
         offset: u64,
         /// The decompressor's words.
@@ -178,6 +184,21 @@ pub enum FeedError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A file of records contradicts itself.
+    #[error(
+        "{}: damaged at offset {offset}, in record {ordinal}: {what}; everything before it was delivered, and nothing can be \
+         found after it. Fetch the file again", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins, in the uncompressed stream.
+        offset: u64,
+        /// Its number, from 1; 0 in the file's own header.
+        ordinal: u64,
+        /// What is wrong.
+        what: String,
+    },
     /// A packet capture without the feed that is asked for.
     #[error("{}: there is no MoldUDP64 feed{} in it, and no other is read from packet captures: {found}", path.display(), session.as_deref().map_or(String::new(), |name| format!(" of session {name}")))]
     NoFeed {
@@ -206,22 +227,29 @@ impl FeedError {
         match self {
             FeedError::Truncated { offset, .. }
             | FeedError::ZeroLength { offset, .. }
-            | FeedError::GzipEndsEarly { offset, .. }
-            | FeedError::GzipDamaged { offset, .. }
+            | FeedError::PackedEndsEarly { offset, .. }
+            | FeedError::PackedDamaged { offset, .. }
             | FeedError::CaptureCut { offset, .. }
             | FeedError::CaptureDamaged { offset, .. }
+            | FeedError::Damaged { offset, .. }
             | FeedError::Io { offset, .. } => *offset,
             FeedError::Empty { .. } | FeedError::NoFeed { .. } => 0,
         }
     }
 
-    /// What `cause`, met after `offset` bytes of the uncompressed stream, means; `gzip` says that they came out of gzip.
-    pub fn of_read(path: &Path, gzip: bool, offset: u64, cause: Arc<io::Error>) -> FeedError {
+    /// What `cause`, met after `offset` bytes of the uncompressed stream, means; `packing` is what they came out of.
+    pub fn of_read(path: &Path, packing: Packing, offset: u64, cause: Arc<io::Error>) -> FeedError {
         let path = path.to_owned();
-        match cause.kind() {
-            ErrorKind::UnexpectedEof if gzip => FeedError::GzipEndsEarly { path, offset },
-            ErrorKind::InvalidInput | ErrorKind::InvalidData if gzip => {
-                FeedError::GzipDamaged { path, offset, source: cause }
+        match (packing, cause.kind()) {
+            (Packing::Gzip | Packing::Zstd, ErrorKind::UnexpectedEof) => {
+                FeedError::PackedEndsEarly { path, packing, offset }
+            }
+            (Packing::Gzip, ErrorKind::InvalidInput | ErrorKind::InvalidData) => {
+                FeedError::PackedDamaged { path, packing, offset, source: cause }
+            }
+            // What the decompressor says itself has no number of the system.
+            (Packing::Zstd, _) if cause.raw_os_error().is_none() => {
+                FeedError::PackedDamaged { path, packing, offset, source: cause }
             }
             _ => FeedError::Io { path, offset, source: cause },
         }
@@ -229,6 +257,6 @@ impl FeedError {
 
     /// Whether it is an early end, which a lenient source takes for the end.
     pub fn is_early_end(&self) -> bool {
-        matches!(self, FeedError::Truncated { .. } | FeedError::GzipEndsEarly { .. } | FeedError::CaptureCut { .. })
+        matches!(self, FeedError::Truncated { .. } | FeedError::PackedEndsEarly { .. } | FeedError::CaptureCut { .. })
     }
 }

@@ -1,6 +1,6 @@
-//! Opening a capture: plain or gzip, as one stream of bytes.
+//! Opening a capture: plain, gzip or zstd, as one stream of bytes.
 //!
-//! Gzip is recognised by its content, never by its name, and read through all its members. Memory is constant whatever
+//! Compression is recognised by content, never by name, and read through all members or frames. Memory is constant whatever
 //! the file's size: nothing is read before it is asked for. A file that cannot be a capture (missing, a directory, empty,
 //! compressed in a way that is not read here) is refused when it is opened, with what to do about it.
 
@@ -10,6 +10,7 @@ use std::io::{self, BufReader, Chain, Cursor, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use zstd::stream::read::Decoder as ZstdDecoder;
 
 /// Bytes of compressed input read at a time.
 const COMPRESSED_BUFFER_LEN: usize = 256 << 10;
@@ -17,12 +18,16 @@ const COMPRESSED_BUFFER_LEN: usize = 256 << 10;
 /// The first bytes of a gzip member: its magic, then deflate, the only method there is.
 const GZIP_MAGIC: [u8; 3] = [0x1F, 0x8B, 0x08];
 
+/// The first bytes of a zstd frame, and of a skippable one (whose lowest four bits are free): RFC 8878, 3.1.
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+const SKIPPABLE_MAGIC: [u8; 3] = [0x2A, 0x4D, 0x18];
+/// The longest window of a zstd frame, 2^27 bytes: what the zstd command takes too unless it is told otherwise. A frame that
+/// claims more is refused before anything is allocated for it.
+const ZSTD_WINDOW_LOG: u32 = 27;
+
 /// Compressions that are recognised in order to refuse them: magic, name, the command that undoes it.
-const REFUSED_COMPRESSIONS: [(&[u8], &str, &str); 3] = [
-    (&[0x28, 0xB5, 0x2F, 0xFD], "zstd", "zstd -d"),
-    (&[0xFD, b'7', b'z', b'X', b'Z', 0x00], "xz", "xz -d"),
-    (b"BZh", "bzip2", "bzip2 -d"),
-];
+const REFUSED_COMPRESSIONS: [(&[u8], &str, &str); 2] =
+    [(&[0xFD, b'7', b'z', b'X', b'Z', 0x00], "xz", "xz -d"), (b"BZh", "bzip2", "bzip2 -d")];
 
 /// How many bytes decide what a file is.
 const HEAD_LEN: usize = 6;
@@ -55,7 +60,7 @@ pub enum InputError {
         path: PathBuf,
     },
     /// The file is compressed in a way that is not read here.
-    #[error("{}: this is {name}, which is not read here (plain and gzip are); decompress it first: {command}", path.display())]
+    #[error("{}: this is {name}, which is not read here (plain, gzip and zstd are); decompress it first: {command}", path.display())]
     Compression {
         /// What was to be opened.
         path: PathBuf,
@@ -93,12 +98,56 @@ impl InputError {
 /// A capture up to this size, uncompressed, is read into memory before it is published: 2 GiB.
 pub const PRELOAD_BYTES: u64 = 2 << 30;
 
+/// What a capture is compressed with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Packing {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// gzip, of one member or several.
+    Gzip,
+    /// zstd, of one frame or several.
+    Zstd,
+}
+
+impl Packing {
+    /// What a file that begins with `head` is compressed with.
+    fn of(head: &[u8]) -> Packing {
+        match head {
+            [a, b, c, ..] if [*a, *b, *c] == GZIP_MAGIC => Packing::Gzip,
+            _ if head.starts_with(&ZSTD_MAGIC) => Packing::Zstd,
+            [first, rest @ ..] if first & 0xF0 == 0x50 && rest.starts_with(&SKIPPABLE_MAGIC) => Packing::Zstd,
+            _ => Packing::Plain,
+        }
+    }
+
+    /// Behind the name of what is compressed: ` in gzip`, or nothing.
+    pub const fn suffix(self) -> &'static str {
+        match self {
+            Packing::Plain => "",
+            Packing::Gzip => " in gzip",
+            Packing::Zstd => " in zstd",
+        }
+    }
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Packing::Plain => "plain",
+            Packing::Gzip => "gzip",
+            Packing::Zstd => "zstd",
+        })
+    }
+}
+
 /// The file with the bytes that were looked at put back in front.
 type Whole = Chain<Cursor<Vec<u8>>, File>;
 
 enum Reader {
     Plain(Whole),
     Gzip(Box<MultiGzDecoder<BufReader<Whole>>>),
+    Zstd(Box<ZstdDecoder<'static, BufReader<Whole>>>),
     /// Uncompressed already, and in memory.
     Memory(Cursor<Vec<u8>>),
 }
@@ -108,6 +157,7 @@ impl Read for Reader {
         match self {
             Reader::Plain(reader) => reader.read(buffer),
             Reader::Gzip(reader) => reader.read(buffer),
+            Reader::Zstd(reader) => reader.read(buffer),
             Reader::Memory(reader) => reader.read(buffer),
         }
     }
@@ -115,11 +165,14 @@ impl Read for Reader {
 
 /// An open capture: the uncompressed bytes, by [`Read`].
 ///
-/// Reads are passed on unbuffered (for gzip, from a buffer of 256 KiB of compressed bytes): ask for large pieces. A gzip
-/// stream that ends early gives everything before its end, then [`ErrorKind::UnexpectedEof`]; one that is damaged gives
-/// [`ErrorKind::InvalidInput`] or [`ErrorKind::InvalidData`].
+/// Reads are passed on unbuffered (from a buffer of 256 KiB of compressed bytes): ask for large pieces. A compressed stream
+/// that ends early gives everything before its end, then [`ErrorKind::UnexpectedEof`]; one that is damaged gives
+/// [`ErrorKind::InvalidInput`], [`ErrorKind::InvalidData`] or, for zstd, [`ErrorKind::Other`].
 pub struct Input {
     path: PathBuf,
+    packing: Packing,
+    /// A pipe or the like: what it holds comes when it comes.
+    is_stream: bool,
     reader: Reader,
     /// What was looked at and is not read yet, from `peeked_at` on.
     peeked: Vec<u8>,
@@ -130,13 +183,21 @@ pub struct Input {
 
 impl fmt::Debug for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Input").field("path", &self.path).field("gzip", &self.is_gzip()).finish()
+        f.debug_struct("Input").field("path", &self.path).field("packing", &self.packing()).finish()
     }
 }
 
 impl Input {
     fn new(path: &Path, reader: Reader) -> Input {
-        Input { path: path.to_owned(), reader, peeked: Vec::new(), peeked_at: 0, deferred: None }
+        Input {
+            path: path.to_owned(),
+            packing: Packing::Plain,
+            is_stream: false,
+            reader,
+            peeked: Vec::new(),
+            peeked_at: 0,
+            deferred: None,
+        }
     }
 
     /// The next `len` bytes, or as many as there are, without reading past them.
@@ -160,7 +221,7 @@ impl Input {
     /// Opens `path`.
     ///
     /// # Errors
-    /// [`InputError`]: missing, not readable, a directory, empty, or another compression than gzip.
+    /// [`InputError`]: missing, not readable, a directory, empty, or another compression than gzip and zstd.
     pub fn open(path: &Path) -> Result<Input, InputError> {
         let mut file = File::open(path).map_err(|cause| InputError::io(path, cause))?;
         let metadata = file.metadata().map_err(|cause| InputError::io(path, cause))?;
@@ -177,14 +238,22 @@ impl Input {
                 return Err(InputError::Compression { path: path.to_owned(), name, command });
             }
         }
-        let gzip = head.starts_with(&GZIP_MAGIC);
+        let packing = Packing::of(&head);
+        let is_stream = !metadata.is_file();
         let whole = Cursor::new(head).chain(file);
-        let reader = if gzip {
-            Reader::Gzip(Box::new(MultiGzDecoder::new(BufReader::with_capacity(COMPRESSED_BUFFER_LEN, whole))))
-        } else {
-            Reader::Plain(whole)
+        let buffered = |whole| BufReader::with_capacity(COMPRESSED_BUFFER_LEN, whole);
+        let reader = match packing {
+            Packing::Plain => Reader::Plain(whole),
+            Packing::Gzip => Reader::Gzip(Box::new(MultiGzDecoder::new(buffered(whole)))),
+            Packing::Zstd => {
+                let decoder = ZstdDecoder::with_buffer(buffered(whole)).and_then(|mut decoder| {
+                    decoder.window_log_max(ZSTD_WINDOW_LOG)?;
+                    Ok(decoder)
+                });
+                Reader::Zstd(Box::new(decoder.map_err(|cause| InputError::io(path, cause))?))
+            }
         };
-        Ok(Input::new(path, reader))
+        Ok(Input { packing, is_stream, ..Input::new(path, reader) })
     }
 
     /// Opens `path` and reads all of it into memory, uncompressed, if that is at most `limit` bytes: a publishing loop over
@@ -195,9 +264,11 @@ impl Input {
     /// [`InputError`], as [`Input::open`].
     pub fn preload(path: &Path, limit: u64) -> Result<Input, InputError> {
         let mut bytes = Vec::new();
-        let whole = Input::open(path)?.take(limit.saturating_add(1)).read_to_end(&mut bytes).is_ok();
+        let input = Input::open(path)?;
+        let packing = input.packing;
+        let whole = input.take(limit.saturating_add(1)).read_to_end(&mut bytes).is_ok();
         if whole && bytes.len() as u64 <= limit {
-            return Ok(Input::new(path, Reader::Memory(Cursor::new(bytes))));
+            return Ok(Input { packing, ..Input::new(path, Reader::Memory(Cursor::new(bytes))) });
         }
         drop(bytes);
         Input::open(path)
@@ -213,9 +284,14 @@ impl Input {
         &self.path
     }
 
-    /// Whether the bytes come out of gzip as they are read.
-    pub fn is_gzip(&self) -> bool {
-        matches!(self.reader, Reader::Gzip(_))
+    /// Whether it is a pipe or the like, whose bytes come when they come: a long look would wait for them.
+    pub fn is_stream(&self) -> bool {
+        self.is_stream
+    }
+
+    /// What the file is compressed with.
+    pub fn packing(&self) -> Packing {
+        self.packing
     }
 }
 
@@ -327,8 +403,49 @@ mod tests {
         let bytes = noise(70_000);
         let members = [gzip(&bytes[..1]), gzip(&bytes[1..40_000]), gzip(b""), gzip(&bytes[40_000..])].concat();
         let file = file(&members);
-        assert!(Input::open(file.path()).expect("opens").is_gzip());
+        assert_eq!(Input::open(file.path()).expect("opens").packing(), Packing::Gzip);
         assert_eq!(read_out(file.path()), (bytes, None));
+    }
+
+    #[test]
+    fn zstd_of_several_frames_and_skippable_ones_is_read_through() {
+        let bytes = noise(70_000);
+        let frame = |bytes: &[u8]| zstd::encode_all(bytes, 3).expect("into memory");
+        // A skippable frame: its magic, its length, and whatever it likes.
+        let skippable = [&[0x53, 0x2A, 0x4D, 0x18][..], &5u32.to_le_bytes(), b"aside"].concat();
+        let frames = [
+            skippable.clone(),
+            frame(&bytes[..1]),
+            skippable,
+            frame(b""),
+            frame(&bytes[1..40_000]),
+            frame(&bytes[40_000..]),
+        ];
+        let file = file(&frames.concat());
+        assert_eq!(Input::open(file.path()).expect("opens").packing(), Packing::Zstd);
+        assert_eq!(read_out(file.path()), (bytes, None));
+    }
+
+    #[test]
+    fn a_zstd_that_ends_early_or_is_damaged_gives_what_is_before_and_then_an_error() {
+        let bytes = noise(200_000);
+        let whole = zstd::encode_all(&bytes[..], 3).expect("into memory");
+        for keep in [whole.len() - 1, whole.len() / 2] {
+            let (got, end) = read_out(file(&whole[..keep]).path());
+            assert_eq!(end, Some(ErrorKind::UnexpectedEof), "kept {keep}");
+            assert!(bytes.starts_with(&got), "kept {keep}, got {}", got.len());
+        }
+        let behind = [&whole[..], b"garbage"].concat();
+        let (got, end) = read_out(file(&behind).path());
+        assert!(got == bytes && end.is_some(), "{end:?}");
+    }
+
+    #[test]
+    fn a_zstd_frame_that_claims_a_gigabyte_of_window_is_refused() {
+        // Frame header: no single segment, no checksum; a window of 2^30 bytes (exponent 20 above 2^10).
+        let claim = [&ZSTD_MAGIC[..], &[0x00, 20 << 3], &[0x01, 0x00, 0x00]].concat();
+        let (got, end) = read_out(file(&claim).path());
+        assert!(got.is_empty() && end.is_some_and(|kind| kind != ErrorKind::UnexpectedEof), "{end:?}");
     }
 
     #[test]
@@ -349,7 +466,7 @@ mod tests {
         assert!(text(&directory.path().join("absent")).contains("no such file; check the path"));
         assert!(text(directory.path()).contains("a directory; name one capture file"));
         assert!(text(file(b"").path()).contains("empty (0 bytes)"));
-        assert!(text(file(&[0x28, 0xB5, 0x2F, 0xFD, 0]).path()).contains("zstd -d"));
+        assert!(text(file(&[0xFD, b'7', b'z', b'X', b'Z', 0x00]).path()).contains("xz -d"));
     }
 
     #[test]

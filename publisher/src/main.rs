@@ -1,6 +1,8 @@
 //! The `publisher` command.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -9,24 +11,33 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use cli::{eprintln, println};
+use protocol::arbiter::Delivery;
 use protocol::control::{ChannelInfo, RdmaInfo, SharedMemoryInfo, UdpInfo};
-use protocol::line::Epoch;
+use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::log::{Recorder, Role};
 use protocol::record::{ChannelId, Lane};
+use protocol::recovery::Responder;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
-use publisher::admission::{Admission, Rings};
+use publisher::admission::{Admission, Definitions, Rings};
 use publisher::config::{Config, RdmaSection, StartSetting};
 use publisher::date::session_date;
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
 use publisher::input::PRELOAD_BYTES;
-use publisher::itch::{Market, Normaliser, NormaliserOptions};
+use publisher::itch::Market;
+use publisher::join::Partner;
 use publisher::open::{FeedOptions, OpenFeed, open_feed};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::recovery::{self, RecoveryServer};
+use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use serde_json::json;
 use transport::clock::{Clock, IdleStrategy};
+use transport::log::{LogKeeper, LogSink, LogTx};
+use transport::reply::{ReplyRings, ReplyTx};
 use transport::ring::StartAt;
 use transport::shm::{self, RingOptions};
 use transport::udp::UdpTx;
@@ -55,6 +66,10 @@ A configuration, with everything that must be said and some that may be:
   group = \"239.255.7.1\"
   port = 30001
   interface = \"127.0.0.1\"
+  [partner]                            # the other publisher's datagrams, if it is on another host
+  group = \"239.255.7.2\"
+  port = 30001
+  interface = \"127.0.0.1\"
   [rdma]                               # needs a build with --features rdma
   address = \"10.0.0.1\"               # of the card's port
   group = \"239.255.8.1\"              # leave out for writes into subscribers' rings alone
@@ -78,6 +93,7 @@ enum Command {
 Examples:
   publisher run itch.toml
   publisher run itch.toml --json | jq .sender_lag_ns      what became of it, for a program
+  publisher run itch.toml --log itch.log                  and write down what was published, to be checked afterwards
   publisher run itch.toml --epoch 7                       in an epoch of your choice; subscribers drop older ones")]
     Run {
         /// The TOML file.
@@ -85,6 +101,12 @@ Examples:
         /// Publish in this epoch, instead of raising the one kept in the state directory.
         #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
         epoch: Option<u16>,
+        /// Write down what is published, for 'feeds-replay check'. A log that is there is continued.
+        #[arg(long, value_name = "FILE")]
+        log: Option<PathBuf>,
+        /// Write down what the recovery server reads, likewise.
+        #[arg(long, value_name = "FILE")]
+        recovery_log: Option<PathBuf>,
         /// Print the result as JSON.
         #[arg(long)]
         json: bool,
@@ -143,7 +165,10 @@ Examples:
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Run { config, epoch, json } => run(&config, epoch.map(Epoch), json),
+        Command::Run { config, epoch, log, recovery_log, json } => {
+            let logs = LogFiles { publisher: log, recovery: recovery_log };
+            run(&config, epoch.map(Epoch), &logs, json)
+        }
         Command::CheckConfig { config, json } => check_config(&config, json),
         Command::Counters { name, lane, json } => counters(&name, Lane::new(lane), json),
         Command::Devices { json } => publisher::devices::command(json).map_err(Failure::from),
@@ -167,15 +192,22 @@ const HEDGE_NS: u64 = 200_000;
 const RECOVERY_NAP: Duration = Duration::from_micros(100);
 
 type Failure = Box<dyn std::error::Error>;
-type ItchPipeline = Pipeline<OpenFeed, Normaliser>;
+type FeedPipeline = Pipeline<OpenFeed, AnyVenue>;
 
-fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> {
+/// Where what happens is written down.
+struct LogFiles {
+    publisher: Option<PathBuf>,
+    recovery: Option<PathBuf>,
+}
+
+fn run(path: &Path, epoch: Option<Epoch>, logs: &LogFiles, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let date = open_feed(&config.feed.path, &options)?.session_date(config.feed.date.as_deref())?;
     // What can refuse does so before an epoch is spent, and before anything is said to be published.
     if let Some(udp) = &config.udp {
@@ -186,21 +218,48 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
         rdma.options(config.run.heartbeat_ms).check()?;
     }
     shm::check_free(config.ring.directory.as_deref(), &config.channel.name, Lane::new(config.channel.lane))?;
-    let epoch = match epoch {
-        Some(epoch) => epoch,
-        None => publisher::epoch::raise(&config.run.state_dir, &config.channel.name)?,
+    let clock = Clock::calibrate();
+    // With --epoch nothing is kept, so nothing is locked.
+    let (state_dir, name) = (&config.run.state_dir, &config.channel.name);
+    let mut starting = epoch.is_none().then(|| publisher::epoch::lock(state_dir, name)).transpose()?;
+    let partner = Partner::find(&config, clock)?;
+    let epoch = match (epoch, &partner) {
+        (asked, Some(partner)) => {
+            partner.check_epoch(asked)?;
+            if asked.is_none() {
+                publisher::epoch::adopt(state_dir, name, partner.epoch)?;
+            }
+            // Joining may take a while, and keeps nobody.
+            starting = None;
+            partner.epoch
+        }
+        (Some(epoch), None) => epoch,
+        (None, None) => publisher::epoch::raise(state_dir, name)?,
     };
     let source = open_feed(&config.feed.path, &FeedOptions { preload: Some(PRELOAD_BYTES), ..options })?;
     if !source.is_preloaded() {
         eprintln!("note: the capture is read while it is published; its reads will show as sender lag");
     }
     let market = Market::from_venue(&config.feed.market).ok_or("the market was checked with the configuration")?;
-    let venue = Normaliser::new(NormaliserOptions { market, full: config.feed.full }, date);
+    let venue = source.venue(date, VenueOptions { market, full: config.feed.full });
     let mut pipeline = Pipeline::new(source, venue, epoch, config.channel_config());
     let first = pipeline.peek()?;
+    let mut replayed = Replayed::new(&config);
+    let joined_start = match partner {
+        Some(partner) => {
+            eprintln!("lane {} is alive in epoch {}: replaying the feed to join it", partner.lane.0, epoch.0);
+            replayed.begin(Stamp::new(epoch, SequenceNumber::FIRST));
+            let has_digests = config.run.digest_every > 0;
+            let beside = |stamp, line: &Line| replayed.on_line(stamp, line);
+            partner.join(&mut pipeline, config.feed.pace, has_digests, clock, &stop, beside)?
+        }
+        None => None,
+    };
 
+    let first_line = pipeline.channel().next().sequence();
     let ring = RingWriter::create(&RingOptions {
         dir: config.ring.directory.clone(),
+        first: first_line,
         ..RingOptions::new(
             &config.channel.name,
             ChannelId::new(config.channel.id),
@@ -209,6 +268,10 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
             config.ring.lines,
         )
     })?;
+    drop(starting);
+    if first_line != SequenceNumber::FIRST {
+        eprintln!("joined: publishing from sequence {}", first_line.0);
+    }
     eprintln!(
         "publishing {} as channel '{}', lane {}, epoch {}: {date}; ring of {} lines on {}",
         config.feed.path.display(),
@@ -224,24 +287,63 @@ fn run(path: &Path, epoch: Option<Epoch>, as_json: bool) -> Result<(), Failure> 
              hugetlbfs where this user may write"
         );
     }
-    let clock = Clock::calibrate();
     let schedule = Schedule {
         pace: config.feed.pace,
-        // Time for subscribers that wait for this publisher to find it before the first line.
-        start_ns: clock.now().plus(config.run.lead_ms * 1_000_000).0,
+        // Time for subscribers that wait for this publisher to find it before the first line; one that joined goes on in
+        // step with the lane that it joined.
+        start_ns: joined_start.unwrap_or_else(|| clock.now().plus(config.run.lead_ms * 1_000_000)).0,
         first_ns: first.map_or(0, |due| due.time.0),
         first_ordinal: pipeline.first_ordinal(),
     };
     let loop_config = PublisherConfig { schedule, heartbeat_ns: config.run.heartbeat_ms * 1_000_000 };
     let udp = config.udp.as_ref().map(|udp| UdpTx::open(&udp.options(), &ring)).transpose()?;
+    if logs.recovery.is_some() && config.recovery.is_none() {
+        return Err("--recovery-log is for a publisher with [recovery]".into());
+    }
+    let open = |path: &PathBuf, role| transport::log::open(path, role, &config.channel.name, config.channel.lane);
+    let (log, keeper) = logs.publisher.as_ref().map(|path| open(path, Role::Publisher)).transpose()?.unzip();
+    let recovery_log = logs.recovery.as_ref().map(|path| open(path, Role::Recovery)).transpose()?;
+    let log = log.map(|recorder| LogTx::new(recorder, &ring));
+    let logs = OpenLogs { keeper, recovery: recovery_log };
+    let prepared =
+        Prepared { config: &config, pipeline, ring, replayed, logs, loop_config, clock, stop: &stop, as_json };
     #[cfg(feature = "rdma")]
     if let Some(rdma) = &config.rdma {
-        let (lanes, door) = publisher::rdma::open(&rdma.options(config.run.heartbeat_ms), &ring)?;
-        return finish(&config, pipeline, ring, (lanes, udp), door, loop_config, clock, &stop, as_json);
+        let recovering = prepared.config.recovery.map_or(0, |recovery| recovery.subscribers);
+        let options = rdma.options(config.run.heartbeat_ms);
+        let (lanes, replies, door) = publisher::rdma::open(&options, &prepared.ring, recovering)?;
+        return finish(prepared, ((lanes, udp), log), (door, replies));
     }
     match udp {
-        None => finish(&config, pipeline, ring, (), (), loop_config, clock, &stop, as_json),
-        Some(lane) => finish(&config, pipeline, ring, lane, (), loop_config, clock, &stop, as_json),
+        None => finish(prepared, ((), log), ((), ())),
+        Some(lane) => finish(prepared, (lane, log), ((), ())),
+    }
+}
+
+/// What stands beside the loop and must know the lines before the ring's first, where some were replayed to join another lane.
+struct Replayed {
+    responder: Option<Responder>,
+    definitions: Definitions,
+}
+
+impl Replayed {
+    fn new(config: &Config) -> Replayed {
+        let responder = config.recovery.as_ref().map(|section| recovery::responder(section, config.channel_config()));
+        Replayed { responder, definitions: Definitions::default() }
+    }
+
+    fn begin(&mut self, first: Stamp) {
+        if let Some(responder) = &mut self.responder {
+            responder.on_joined(first);
+        }
+    }
+
+    fn on_line(&mut self, stamp: Stamp, line: &Line) {
+        self.definitions.on_line(stamp, &line.record);
+        if let Some(responder) = &mut self.responder {
+            let path = LanePath::new(Lane::new(0), Carrier::Local);
+            responder.on_lines(stamp, std::slice::from_ref(line), path, None);
+        }
     }
 }
 
@@ -252,28 +354,46 @@ fn say_messages(rings: &mut impl Rings) {
     }
 }
 
-/// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
-#[allow(clippy::too_many_arguments)]
-fn finish<L: LaneTx + Send, R: Rings + Send>(
-    config: &Config,
-    pipeline: ItchPipeline,
+/// Logs that are being written; the publisher's own is a lane.
+struct OpenLogs {
+    keeper: Option<LogKeeper>,
+    recovery: Option<(Recorder<LogSink>, LogKeeper)>,
+}
+
+/// All that a run needs but its lanes, which settle its type.
+struct Prepared<'a> {
+    config: &'a Config,
+    pipeline: FeedPipeline,
     ring: RingWriter,
-    lanes: L,
-    mut rings: R,
+    replayed: Replayed,
+    logs: OpenLogs,
     loop_config: PublisherConfig,
     clock: Clock,
-    stop: &AtomicBool,
+    stop: &'a AtomicBool,
     as_json: bool,
+}
+
+/// Runs the loop on a thread of its own, with its lanes settled as a type, while this one shows how far it is.
+fn finish<L: LaneTx + Send, R: Rings + Send, W: ReplyRings + Send>(
+    prepared: Prepared<'_>,
+    lanes: L,
+    (mut rings, replies): (R, W),
 ) -> Result<(), Failure> {
+    let Prepared { config, pipeline, ring, replayed, mut logs, loop_config, clock, stop, as_json } = prepared;
     let name = config.channel.name.clone();
     let ring_path = ring.path().map(Path::to_owned);
-    let (recovery, door) = match &config.recovery {
-        Some(section) => {
-            let (server, door) = recovery::open(section, &ring, config.channel_config())?;
+    let mut keepers: Vec<LogKeeper> = logs.keeper.take().into_iter().collect();
+    let (recovery, door) = match (&config.recovery, replayed.responder) {
+        (Some(section), Some(responder)) => {
+            let (mut server, door) = recovery::open_with(section, &ring, config.channel_config(), responder, replies)?;
+            if let Some((recorder, keeper)) = logs.recovery.take() {
+                server = server.logged(recorder);
+                keepers.push(keeper);
+            }
             eprintln!("recovery server: subscribers of the control channel ask at {}", door.info().at);
             (Some((server, section.core)), Some(door))
         }
-        None => (None, None),
+        _ => (None, None),
     };
     // What turns beside the loop, on a thread of its own.
     let beside: Option<Box<dyn FnMut(Nanos) -> usize + Send>> = match &config.control {
@@ -286,7 +406,9 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         Some(control) => {
             let reader = ring.reader(StartAt::Oldest, HEDGE_NS);
             let channel = channel_info(config, &ring, rings.info());
-            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?;
+            let mut admission = Admission::bind(control.listen, control.tokens.clone(), channel, reader, rings)?
+                .with_definitions(replayed.definitions)
+                .with_counters(ring.counters());
             if let Some(door) = door {
                 admission = admission.with_recovery(door);
             }
@@ -324,8 +446,13 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
         });
         let recovering = recovery.map(|(server, core)| scope.spawn(move || turn_recovery(server, core, clock, over)));
         let mut shown = Instant::now();
+        let mut is_logging = true;
         while !worker.is_finished() {
             std::thread::sleep(Duration::from_millis(50));
+            if is_logging && keepers.iter().any(LogKeeper::is_over) {
+                is_logging = false;
+                eprintln!("publisher: a log is not written any more; why is said at the end");
+            }
             if shown.elapsed() >= Duration::from_secs(2) && ring_path.is_some() {
                 shown = Instant::now();
                 let directory = ring_path.as_ref().and_then(|path| path.parent()).unwrap_or(Path::new("."));
@@ -410,11 +537,21 @@ fn finish<L: LaneTx + Send, R: Rings + Send>(
     if let Some(warning) = publisher.pipeline().source().warning() {
         eprintln!("publisher: taken for the end, as asked: {warning}");
     }
+    // Its log is closed with it.
+    drop(publisher);
+    for keeper in keepers {
+        keeper.finish()?;
+    }
     outcome.map(|_| ()).map_err(Into::into)
 }
 
 /// Turns the recovery server until it is all over. On a core of its own it never sleeps.
-fn turn_recovery(mut server: RecoveryServer, core: Option<usize>, clock: Clock, over: &AtomicBool) {
+fn turn_recovery<W: ReplyRings>(
+    mut server: RecoveryServer<ReplyTx, W>,
+    core: Option<usize>,
+    clock: Clock,
+    over: &AtomicBool,
+) {
     if let Some(core) = core
         && let Err(error) = publisher::pin::pin(core)
     {
@@ -462,11 +599,12 @@ fn rdma_in_words(rdma: &RdmaSection) -> String {
 
 fn check_config(path: &Path, as_json: bool) -> Result<(), Failure> {
     let config = Config::load(path)?;
-    let options = FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), preload: None };
+    let options =
+        FeedOptions { lenient: config.feed.lenient, session: config.feed.session.clone(), ..FeedOptions::default() };
     let (feed, date) = match open_feed(&config.feed.path, &options) {
         Ok(feed) => {
             let date = feed.session_date(config.feed.date.as_deref());
-            (Ok(format!("{}{}", feed.container(), if feed.is_gzip() { " in gzip" } else { "" })), date)
+            (Ok(format!("{}{}", feed.container(), feed.packing().suffix())), date)
         }
         Err(error) => (Err(error.to_string()), session_date(config.feed.date.as_deref(), None, &config.feed.path)),
     };

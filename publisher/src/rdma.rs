@@ -5,11 +5,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use protocol::control::{OneTimeToken, RcInfo, RdmaInfo, RingOffer, UdInfo};
 use protocol::line::Stamp;
+use protocol::recovery::Connection;
 use protocol::time::Nanos;
 use transport::RingWriter;
 use transport::rdma::{
-    Fabric, LocalPort, RcOffer, RcOptions, RcRingTx, RcTicket, RcToken, RcTxEvent, RcTxKeeper, RdmaError, UdEvent,
-    UdOptions, UdTx, UdTxKeeper,
+    Fabric, LocalPort, RcOffer, RcOptions, RcReplyTx, RcRingTx, RcTicket, RcToken, RcTxEvent, RcTxKeeper, RdmaError,
+    UdEvent, UdOptions, UdTx, UdTxKeeper,
 };
 
 use crate::admission::{Rings, Ticket};
@@ -72,11 +73,16 @@ impl RdmaOptions {
     }
 }
 
-/// Opens the lanes wanted over `ring`. On iWARP, which has no datagrams, a group is left out, and said so.
+/// Opens the lanes wanted over `ring`, and the writes of the recovery server for up to `recovering` subscribers, if any. On
+/// iWARP, which has no datagrams, a group is left out, and said so.
 ///
 /// # Errors
 /// [`RdmaError`]: no such device or address, a port that is down, memory that may not be locked, and so on.
-pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoor), RdmaError> {
+pub fn open(
+    options: &RdmaOptions,
+    ring: &RingWriter,
+    recovering: usize,
+) -> Result<(RdmaTx, Option<RcReplyTx>, RdmaDoor), RdmaError> {
     let local = LocalPort::find(options.device.as_deref(), options.address)?;
     let mut messages = VecDeque::new();
     let group = options.group.filter(|_| local.fabric != Fabric::Iwarp);
@@ -100,20 +106,26 @@ pub fn open(options: &RdmaOptions, ring: &RingWriter) -> Result<(RdmaTx, RdmaDoo
             (Some(tx), Some(keeper))
         }
     };
+    let (replies_tx, replies) = match recovering {
+        0 => (None, None),
+        _ => {
+            let options = RcOptions { max_peers: recovering, ..options.rc() };
+            let (tx, keeper) = RcReplyTx::open(&options, ring.channel(), ring.lane())?;
+            (Some(tx), Some(keeper))
+        }
+    };
     let door = RdmaDoor {
         address: options.address,
         lines: ring.capacity() as u64,
         max_subscribers: options.subscribers as u32,
         ud,
-        rc,
-        tickets: Vec::new(),
+        rc: rc.map(|keeper| Writes::new("writes", "subscriber", keeper)),
+        replies: replies.map(|keeper| Writes::new("writes of answers", "recovering subscriber", keeper)),
         next_ticket: 0,
         dropped: VecDeque::new(),
         messages,
-        mended: 0,
-        complaint: String::new(),
     };
-    Ok(((ud_tx, rc_tx), door))
+    Ok(((ud_tx, rc_tx), replies_tx, door))
 }
 
 /// The datagram lane's keeper, and what subscribers are told of it.
@@ -130,26 +142,96 @@ pub struct RdmaDoor {
     lines: u64,
     max_subscribers: u32,
     ud: Option<Datagrams>,
-    rc: Option<RcTxKeeper>,
-    tickets: Vec<(Ticket, RcTicket)>,
+    rc: Option<Writes>,
+    replies: Option<Writes>,
     next_ticket: u64,
     dropped: VecDeque<(Ticket, String)>,
     messages: VecDeque<String>,
-    /// Times that the lane of writes was mended, as far as that was said.
+}
+
+/// A lane of writes: its keeper, who is written to, and what was said of it.
+struct Writes {
+    keeper: RcTxKeeper,
+    /// What is written, and to whom, in messages.
+    what: &'static str,
+    whom: &'static str,
+    tickets: Vec<(Ticket, RcTicket)>,
+    /// Times that the lane was mended, as far as that was said.
     mended: u64,
     /// What was last said of why it cannot be.
     complaint: String,
 }
 
+impl Writes {
+    fn new(what: &'static str, whom: &'static str, keeper: RcTxKeeper) -> Writes {
+        Writes { keeper, what, whom, tickets: Vec::new(), mended: 0, complaint: String::new() }
+    }
+
+    /// One turn: what there is to be said, and who is written to no more.
+    fn turn(&mut self, now: Nanos, mut say: impl FnMut(String), mut drop: impl FnMut(Ticket, String)) -> usize {
+        let mut work = self.keeper.do_work(now);
+        while let Some(event) = self.keeper.next_event() {
+            work += 1;
+            match event {
+                RcTxEvent::Connected { ticket, first } => {
+                    if let Some((Ticket(number), _)) = self.tickets.iter().find(|(_, known)| *known == ticket) {
+                        say(format!("RDMA {} {number} is written to from {first} on", self.whom));
+                    }
+                }
+                RcTxEvent::Dropped { ticket, why } => {
+                    let Some(at) = self.tickets.iter().position(|(_, known)| *known == ticket) else { continue };
+                    let (ticket, _) = self.tickets.swap_remove(at);
+                    let Ticket(number) = ticket;
+                    say(format!("RDMA {} {number} is let go: {why}", self.whom));
+                    drop(ticket, why.to_string());
+                }
+                RcTxEvent::Device(event) => say(format!("RDMA device: {}", event.kind.text())),
+            }
+        }
+        self.say_how_it_stands(say);
+        work
+    }
+
+    /// Says once that the lane cannot be mended, for each reason, and that it was.
+    fn say_how_it_stands(&mut self, mut say: impl FnMut(String)) {
+        let mended = self.keeper.counters().mended;
+        match self.keeper.cannot_mend().map(ToString::to_string) {
+            Some(why) if why != self.complaint => {
+                say(format!("RDMA {} are out, and nobody can be connected: {why}", self.what));
+                self.complaint = why;
+            }
+            None if mended != self.mended => {
+                say(format!("RDMA {}: the device was opened again; {}s can be connected", self.what, self.whom));
+                self.mended = mended;
+                self.complaint.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Ends a connection, if it is one of these.
+    fn disconnect(&mut self, ticket: Ticket) -> Option<&'static str> {
+        let at = self.tickets.iter().position(|(known, _)| *known == ticket)?;
+        let (_, made) = self.tickets.swap_remove(at);
+        self.keeper.disconnect(made);
+        Some(self.whom)
+    }
+}
+
 /// The most messages that wait to be read; the oldest go first.
 const MAX_MESSAGES: usize = 256;
 
+/// Keeps a message; the oldest go first.
+fn keep(messages: &mut VecDeque<String>, message: String) {
+    if messages.len() == MAX_MESSAGES {
+        messages.pop_front();
+    }
+    messages.push_back(message);
+}
+
 impl RdmaDoor {
     fn say(&mut self, message: String) {
-        if self.messages.len() == MAX_MESSAGES {
-            self.messages.pop_front();
-        }
-        self.messages.push_back(message);
+        keep(&mut self.messages, message);
     }
 
     fn turn_ud(&mut self, now: Nanos) -> usize {
@@ -170,48 +252,30 @@ impl RdmaDoor {
         work
     }
 
-    fn turn_rc(&mut self, now: Nanos) -> usize {
-        let Some(rc) = &mut self.rc else { return 0 };
-        let mut work = rc.do_work(now);
-        while let Some(event) = self.rc.as_mut().and_then(RcTxKeeper::next_event) {
-            work += 1;
-            match event {
-                RcTxEvent::Connected { ticket, first } => {
-                    if let Some((Ticket(number), _)) = self.tickets.iter().find(|(_, known)| *known == ticket) {
-                        self.say(format!("RDMA subscriber {number} is written to from {first} on"));
-                    }
-                }
-                RcTxEvent::Dropped { ticket, why } => {
-                    let Some(at) = self.tickets.iter().position(|(_, known)| *known == ticket) else { continue };
-                    let (ticket, _) = self.tickets.swap_remove(at);
-                    let Ticket(number) = ticket;
-                    self.say(format!("RDMA subscriber {number} is let go: {why}"));
-                    self.dropped.push_back((ticket, why.to_string()));
-                }
-                RcTxEvent::Device(event) => self.say(format!("RDMA device: {}", event.kind.text())),
-            }
-        }
-        self.say_how_writes_stand();
-        work
+    fn turn_writes(&mut self, now: Nanos) -> usize {
+        let (messages, dropped) = (&mut self.messages, &mut self.dropped);
+        [&mut self.rc, &mut self.replies]
+            .into_iter()
+            .flatten()
+            .map(|writes| {
+                writes.turn(now, |message| keep(messages, message), |ticket, why| dropped.push_back((ticket, why)))
+            })
+            .sum()
     }
 
-    /// Says once that the lane of writes cannot be mended, for each reason, and that it was.
-    fn say_how_writes_stand(&mut self) {
-        let Some(rc) = &self.rc else { return };
-        let mended = rc.counters().mended;
-        match rc.cannot_mend().map(ToString::to_string) {
-            Some(why) if why != self.complaint => {
-                self.say(format!("RDMA writes are out, and nobody can be connected: {why}"));
-                self.complaint = why;
-            }
-            None if mended != self.mended => {
-                self.say("RDMA writes: the device was opened again; subscribers can be connected".to_owned());
-                self.mended = mended;
-                self.complaint.clear();
-            }
-            _ => {}
-        }
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket - 1)
     }
+}
+
+fn one_time_token() -> Result<RcToken, String> {
+    RcToken::random().map_err(|error| format!("no random bytes for a token: {error}"))
+}
+
+fn rc_offer(offer: &RingOffer) -> RcOffer {
+    let RingOffer { at, address, key, lines, from } = *offer;
+    RcOffer { at, address, key, lines, from: from.map(Stamp) }
 }
 
 impl Rings for RdmaDoor {
@@ -232,33 +296,42 @@ impl Rings for RdmaDoor {
     }
 
     fn connect(&mut self, offer: &RingOffer, now: Nanos) -> Result<(Ticket, OneTimeToken), String> {
+        let ticket = self.ticket();
         let Some(rc) = &mut self.rc else {
             return Err("this publisher sends datagrams alone: its [rdma] says subscribers = 0".into());
         };
-        if self.tickets.len() >= self.max_subscribers as usize {
+        if rc.tickets.len() >= self.max_subscribers as usize {
             return Err(format!(
                 "there are {} subscribers already, as many as this publisher takes ([rdma] subscribers)",
-                self.tickets.len()
+                rc.tickets.len()
             ));
         }
-        let token = RcToken::random().map_err(|error| format!("no random bytes for a token: {error}"))?;
-        let RingOffer { at, address, key, lines, from } = *offer;
-        let offer = RcOffer { at, address, key, lines, from: from.map(Stamp) };
-        let made = rc.connect(&offer, token, now);
-        let ticket = Ticket(self.next_ticket);
-        self.next_ticket += 1;
-        self.tickets.push((ticket, made));
+        let (token, offer) = (one_time_token()?, rc_offer(offer));
+        rc.tickets.push((ticket, rc.keeper.connect(&offer, token, now)));
         self.say(format!("RDMA subscriber {} at {} is being connected", ticket.0, offer.at));
         Ok((ticket, OneTimeToken(*token.as_bytes())))
     }
 
+    fn connect_replies(
+        &mut self,
+        connection: u16,
+        offer: &RingOffer,
+        now: Nanos,
+    ) -> Result<(Ticket, OneTimeToken), String> {
+        let ticket = self.ticket();
+        let Some(replies) = &mut self.replies else {
+            return Err("this publisher writes answers into no subscriber's ring; ask for datagrams".into());
+        };
+        let (token, offer, first) = (one_time_token()?, rc_offer(offer), Connection(connection).stamp(1));
+        replies.tickets.push((ticket, replies.keeper.connect_replies(&offer, first, token, now)));
+        Ok((ticket, OneTimeToken(*token.as_bytes())))
+    }
+
     fn disconnect(&mut self, ticket: Ticket) {
-        let Some(at) = self.tickets.iter().position(|(known, _)| *known == ticket) else { return };
-        let (_, made) = self.tickets.swap_remove(at);
-        if let Some(rc) = &mut self.rc {
-            rc.disconnect(made);
+        let gone = [&mut self.rc, &mut self.replies].into_iter().flatten().find_map(|writes| writes.disconnect(ticket));
+        if let Some(whom) = gone {
+            self.say(format!("RDMA {whom} {} has gone", ticket.0));
         }
-        self.say(format!("RDMA subscriber {} has gone", ticket.0));
     }
 
     fn next_dropped(&mut self) -> Option<(Ticket, String)> {
@@ -270,6 +343,6 @@ impl Rings for RdmaDoor {
     }
 
     fn do_work(&mut self, now: Nanos) -> usize {
-        self.turn_ud(now) + self.turn_rc(now)
+        self.turn_ud(now) + self.turn_writes(now)
     }
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
+use cli::println;
 use protocol::control::ChannelInfo;
 use serde_json::json;
 use subscriber::Control;

@@ -9,6 +9,7 @@ use transport::clock::Clock;
 use transport::shm::{RxOptions, SetupError, ShmRx};
 use transport::udp::{UdpError, UdpOptions, UdpRx};
 
+use crate::conflated::Conflated;
 use crate::engine::{Engine, EngineConfig};
 use crate::live::Subscriber;
 use crate::recovery::{Recoverer, RecoveryOptions};
@@ -125,6 +126,27 @@ impl Builder {
         self
     }
 
+    /// The latest of each instrument in place of every change, from this host's shared memory: for a publisher with a recovery
+    /// server that conflates. One that is not there yet is waited for. Of the settings, those of books, hedge and recovery say
+    /// nothing here.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), subscriber::ConnectError> {
+    /// let mut books = subscriber::Builder::new("itch").symbols(["AAPL"]).conflated()?;
+    /// loop {
+    ///     books.poll(|book| println!("{} {:?}: {:?}", book.symbol(), book.state, book.bbo()));
+    ///     std::thread::sleep(std::time::Duration::from_secs(1));
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectError::SharedMemory`] if there can never be a channel of that name.
+    pub fn conflated(self) -> Result<Conflated, ConnectError> {
+        let clock = self.clock.unwrap_or_else(Clock::calibrate);
+        Conflated::open(self.name, self.lane, self.directory, self.engine.selection, clock)
+    }
+
     /// Over this host's shared memory. A publisher that is not there yet is waited for: polls bring nothing until it
     /// starts.
     ///
@@ -133,6 +155,31 @@ impl Builder {
     pub fn shared_memory(self) -> Result<Subscriber<ShmRx>, ConnectError> {
         let rx = self.shared_memory_rx()?;
         Ok(self.lanes(rx, 1))
+    }
+
+    /// Over this host's shared memory, from both of the channel's publishers: A, which is lane 0, and B, lane 1. The first copy
+    /// of each line wins, and either may die. Copies that differ are told by [`Handler::on_split`](crate::Handler::on_split).
+    ///
+    /// # Errors
+    /// [`ConnectError::SharedMemory`] if there can never be a ring of that name.
+    pub fn shared_memory_pair(mut self) -> Result<Subscriber<(ShmRx, ShmRx)>, ConnectError> {
+        // A publisher that comes back begins at the newest line; what is before stands in the other one's ring yet.
+        self.arbiter.early_lines = self.arbiter.early_lines.max(1 << 16);
+        let rx = (self.clone().lane(0).shared_memory_rx()?, self.clone().lane(1).shared_memory_rx()?);
+        Ok(self.lanes(rx, 2))
+    }
+
+    /// Over UDP multicast, from both of the channel's publishers; as [`Builder::shared_memory_pair`].
+    ///
+    /// # Errors
+    /// [`ConnectError::Udp`], for either.
+    pub fn udp_pair(
+        self,
+        options: (&UdpOptions, &UdpOptions),
+        channel: ChannelId,
+    ) -> Result<Subscriber<(UdpRx, UdpRx)>, ConnectError> {
+        let rx = (UdpRx::open(options.0, channel)?, UdpRx::open(options.1, channel)?);
+        Ok(self.lanes(rx, 2))
     }
 
     /// Over UDP multicast.
@@ -170,6 +217,13 @@ impl Builder {
         let (rx, channel, paths) = crate::rdma::open(options, &self.name, self.arbiter.hedge_ns, clock)?;
         let start = if channel.natural_start { Start::Natural } else { Start::Strict };
         let mut builder = self.clock(clock).start(start);
+        if let Some(recovery) = &mut builder.recovery {
+            let crate::rdma::RdmaOptions { device, address, rc, lines, .. } = options.clone();
+            recovery.ring.get_or_insert(crate::ReplyRingOptions { device, address });
+            if rc {
+                recovery.ring_lines = Some(lines as u64);
+            }
+        }
         if paths > 1 {
             builder.arbiter.hedge_ns = builder.arbiter.hedge_ns.max(options.patience_ns);
             builder.arbiter.early_lines = builder.arbiter.early_lines.max(options.lines);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use protocol::control::{
     ChannelInfo, ClientSession, FrameError, InstrumentInfo, OneTimeToken, Reply, Request, RequestKey, RingOffer,
 };
+use protocol::line::Stamp;
 use protocol::time::Nanos;
 
 /// How long an answer may take.
@@ -76,6 +77,16 @@ pub enum Notice {
         channel: u16,
         /// Why, in the publisher's words.
         why: String,
+    },
+    /// The position that was [reported](Control::report) is so far behind that lines are about to be lost. It is tracked no
+    /// more.
+    Behind {
+        /// The channel.
+        channel: u16,
+        /// Lines between it and the newest.
+        lines: u64,
+        /// Lines of its ring.
+        ring_lines: u64,
     },
     /// The channels are reached in another way than before, or as before: the answer to a [check](Control::check).
     Changed {
@@ -228,11 +239,40 @@ impl Control {
     /// # Errors
     /// [`ControlError`]; refused where there is no such server, or it has as many subscribers as it takes.
     pub fn recover(&mut self, channel: u16) -> Result<(u16, RequestKey), ControlError> {
-        self.session.ask(&Request::Recover { channel });
+        self.session.ask(&Request::Recover { channel, ring: None });
         match self.exchange()? {
-            Reply::Recovery { connection, key } if connection != 0 => Ok((connection, key)),
+            Reply::Recovery { connection, key, .. } if connection != 0 => Ok((connection, key)),
             _ => Err(ControlError::Unexpected { address: self.address }),
         }
+    }
+
+    /// The same where answers are to be written into `ring` by RDMA. The publisher will connect to it and present the token
+    /// returned; [`Notice::Dropped`] says that it cannot, or that the connection is over, and recovery with it.
+    ///
+    /// # Errors
+    /// As [`Control::recover`]; refused, too, where the publisher writes no answers.
+    pub fn recover_by_ring(
+        &mut self,
+        channel: u16,
+        ring: RingOffer,
+    ) -> Result<(u16, RequestKey, OneTimeToken), ControlError> {
+        self.session.ask(&Request::Recover { channel, ring: Some(ring) });
+        match self.exchange()? {
+            Reply::Recovery { connection, key, token: Some(token) } if connection != 0 => Ok((connection, key, token)),
+            _ => Err(ControlError::Unexpected { address: self.address }),
+        }
+    }
+
+    /// Says how far this subscriber has read: `next` is the line that it reads next, `ring_lines` the size of its ring where that
+    /// is not the publisher's. There is no answer; when that ring is nearly full, [`Notice::Behind`] comes.
+    ///
+    /// # Errors
+    /// [`ControlError::Io`] when the connection is over.
+    pub fn report(&mut self, channel: u16, next: Stamp, ring_lines: Option<u64>) -> Result<(), ControlError> {
+        self.session.ask(&Request::Position { channel, next: next.0, ring_lines });
+        let sent = self.stream.write_all(self.session.output());
+        self.session.sent();
+        sent.map_err(|source| ControlError::Io { address: self.address, source })
     }
 
     /// What the publisher has said unasked, if it has. Never waits.
@@ -337,6 +377,7 @@ impl Control {
         match reply {
             Reply::Dropped { channel, why } => Ok(Notice::Dropped { channel, why }),
             Reply::Changed { channels } => Ok(Notice::Changed { channels }),
+            Reply::Behind { channel, lines, ring_lines } => Ok(Notice::Behind { channel, lines, ring_lines }),
             Reply::Directory { channels } if self.is_checking => {
                 self.is_checking = false;
                 Ok(Notice::Changed { channels })

@@ -9,9 +9,11 @@ use protocol::arbiter::{Delivery, Gap};
 use protocol::book::{BookEvent, Books, BooksConfig, DigestCounts, Inconsistency, MAX_INSTRUMENTS, Start, StateReason};
 use protocol::definition::{Assembler, Definition};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::log::{OwnDigest, OwnDigests};
+use protocol::pair::Split;
 use protocol::record::{Flags, InstrumentId, Kind, Lane, Record};
 use protocol::recovery::{CatchUp, CatchUpConfig, CatchUpCounts};
-use protocol::run::LanePath;
+use protocol::run::{Carrier, LanePath};
 use protocol::time::Nanos;
 
 use crate::handler::{Context, Handler, NotReadable, Status, Trade, Update};
@@ -266,8 +268,13 @@ impl Engine {
         if record.kind == Kind::CONTINUATION {
             return self.on_continuation(stamp, record, path, now, handler);
         }
-        let ts_publish = self.publish_clocks.full(path.lane, record.ts_publish.get(), now);
-        self.counts.publish_time_unknown += u64::from(ts_publish.is_none());
+        // Whose clock it was that a recovered line was published by is not known, and it is no measure of anything.
+        let is_recovered = path.carrier == Carrier::Recovery;
+        let ts_publish = match is_recovered {
+            false => self.publish_clocks.full(path.lane, record.ts_publish.get(), now),
+            true => None,
+        };
+        self.counts.publish_time_unknown += u64::from(ts_publish.is_none() && !is_recovered);
         let instrument = record.instrument_id();
         let told = match if instrument == InstrumentId::CHANNEL { Choice::Wanted } else { self.choice(instrument) } {
             Choice::Wanted => true,
@@ -458,8 +465,31 @@ impl<H: Handler> Delivery for Turn<'_, H> {
         self.handler.on_path_silent(&self.engine.context(self.now), path, since);
     }
 
+    fn on_split(&mut self, split: Split) {
+        if split.is_tainted {
+            if let Some(catch_up) = &mut self.engine.catch_up {
+                // Snapshots that wait may be the withdrawn publisher's.
+                catch_up.end();
+            }
+            self.engine.doubt(true, self.engine.next);
+            self.engine.books.on_split();
+        }
+        self.handler.on_split(&self.engine.context(self.now), &split);
+        self.engine.tell_events(self.now, self.handler);
+    }
+
     fn on_end(&mut self, _at: Stamp) {
         self.engine.ended = true;
         self.handler.on_end(&self.engine.context(self.now));
+    }
+}
+
+impl<H> OwnDigests for Turn<'_, H> {
+    fn own_digest(&self, instrument: InstrumentId) -> OwnDigest {
+        // Of one that is not decided on yet the books hold what came so far; the digest is as good as any.
+        match self.engine.choice(instrument) {
+            Choice::Unwanted => OwnDigest::NotKept,
+            Choice::Wanted | Choice::Undecided => OwnDigest::of_books(&self.engine.books, instrument),
+        }
     }
 }

@@ -4,9 +4,12 @@ use protocol::arbiter::Gap;
 use protocol::book::{BookState, BookView, Books, EventEnd, StateChange};
 use protocol::definition::Definition;
 use protocol::line::{Epoch, Stamp};
+use protocol::pair::Split;
 use protocol::record::{InstrumentId, Kind, Record, Side, StatusWord, condition};
 use protocol::run::LanePath;
 use protocol::time::Nanos;
+
+use crate::recovery::Behind;
 
 /// A strategy. Every method has an empty body by default: implement what matters.
 ///
@@ -39,8 +42,16 @@ pub trait Handler {
     /// The publisher was started anew. Sequence numbers begin again at 1.
     fn on_epoch(&mut self, _ctx: &Context<'_>, _from: Epoch, _to: Epoch) {}
 
+    /// This subscriber's ring is nearly full: it is too slow, and about to lose lines. Told once in a connection, and only under
+    /// [`Policy::Tracked`](crate::Policy::Tracked), which ends with it.
+    fn on_behind(&mut self, _ctx: &Context<'_>, _behind: &Behind) {}
+
     /// Nothing, not even a heartbeat, has come by this path since `since`.
     fn on_path_silent(&mut self, _ctx: &Context<'_>, _path: LanePath, _since: Nanos) {}
+
+    /// The publishers of this channel, A and B, do not say the same: nothing is taken any more from the one that is withdrawn.
+    /// Where its lines may have come into the books, every book of the channel is Stale from here on, until proved otherwise.
+    fn on_split(&mut self, _ctx: &Context<'_>, _split: &Split) {}
 
     /// The venue's session has begun: every book is known to be empty.
     fn on_session_start(&mut self, _ctx: &Context<'_>) {}
@@ -65,8 +76,8 @@ pub struct Update<'a> {
     pub record: &'a Record,
     /// Its epoch and sequence number.
     pub stamp: Stamp,
-    /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, and where two of the
-    /// publisher's times lay 2^32 ns or more apart, so that the low half in the line does not tell.
+    /// The publisher's clock when it was sent, in full. `None` for a Continuation, which has none, for a line that
+    /// a recovery server brought, and where two of the publisher's times lay 2^32 ns or more apart, so that the low half in the line does not tell.
     pub ts_publish: Option<Nanos>,
     /// The path that brought it first: whose lane, over which carrier. For lines that waited for others this is the path that
     /// ended the wait.

@@ -33,6 +33,7 @@
 //! - [`Engine`]: the same books and callbacks without transport and clock. `feeds_replay::backtest` drives it from a file,
 //!   so that a strategy is tested on the code it runs on.
 //!
+//! - [`Conflated`]: the latest of each instrument from this host's shared memory, for who does not need every change.
 //! - [`Control`]: asks a publisher which channels it has. [`RecoveryOptions`]: where what was lost is asked for.
 #![cfg_attr(feature = "rdma", doc = "- [`rdma`]: a channel by RDMA, and the thread that keeps it.")]
 //!
@@ -41,6 +42,7 @@
 
 #![forbid(unsafe_code)]
 
+mod conflated;
 mod connect;
 mod control;
 mod engine;
@@ -51,6 +53,7 @@ pub mod rdma;
 mod recovery;
 mod selection;
 
+pub use conflated::{Conflated, NotConflated};
 pub use connect::{Builder, ConnectError};
 pub use control::{Control, ControlError, Notice};
 pub use engine::{Directory, Engine, EngineConfig, EngineCounts, Turn};
@@ -58,7 +61,11 @@ pub use handler::{Context, Handler, NotReadable, Status, Trade, Update};
 pub use live::{POLL_LIMIT, Subscriber};
 pub use protocol::arbiter::Gap;
 pub use protocol::book::{Bbo, BookState, BookView, EventEnd, Level, RestingOrder, StateChange, StateReason};
+pub use protocol::conflation::{BestLevels, ConflatedBook, LastTrade};
 pub use protocol::definition::Definition;
+pub use protocol::pair::Split;
 pub use protocol::record::InstrumentId;
-pub use recovery::{RecoveryOptions, RecoveryStatus};
+#[cfg(feature = "rdma")]
+pub use recovery::ReplyRingOptions;
+pub use recovery::{Behind, Policy, RecoveryOptions, RecoveryStatus};
 pub use selection::Selection;

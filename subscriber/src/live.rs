@@ -2,10 +2,13 @@
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, ArbiterCounts, PathCounts};
 use protocol::line::Stamp;
+use protocol::log::{Logged, Recorder};
+use protocol::recovery::Recovering;
 use protocol::run::LanePath;
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::clock::Clock;
+use transport::log::LogSink;
 
 use crate::engine::{Engine, EngineConfig};
 use crate::handler::{Context, Handler};
@@ -24,12 +27,31 @@ pub struct Subscriber<R> {
     clock: Clock,
     /// On the heap: a subscriber without it is none the larger.
     recovery: Option<Box<Recoverer>>,
+    /// Likewise.
+    log: Option<Box<Recorder<LogSink>>>,
+}
+
+/// What a turn does with the lanes; `delivery` takes what the arbiter decides.
+#[inline]
+fn turn_lanes<R: LaneRx, D: Recovering>(
+    rx: &mut R,
+    arbiter: &mut Arbiter,
+    recovery: &mut Option<Box<Recoverer>>,
+    now: Nanos,
+    delivery: &mut D,
+) -> usize {
+    let work = rx.poll(now, POLL_LIMIT, &mut arbiter.sink(now, delivery));
+    if let Some(recovery) = recovery {
+        recovery.turn(now, arbiter, delivery);
+    }
+    arbiter.on_timeout(now, delivery);
+    work
 }
 
 impl<R: LaneRx> Subscriber<R> {
     /// A subscriber over `rx`. Allocates and touches all memory now.
     pub fn new(rx: R, arbiter: ArbiterConfig, engine: EngineConfig, clock: Clock) -> Subscriber<R> {
-        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine: Engine::new(engine), clock, recovery: None }
+        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine: Engine::new(engine), clock, recovery: None, log: None }
     }
 
     /// The same, with recovery.
@@ -41,7 +63,19 @@ impl<R: LaneRx> Subscriber<R> {
         recoverer: Recoverer,
     ) -> Subscriber<R> {
         let recovery = Some(Box::new(recoverer));
-        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine, clock, recovery }
+        Subscriber { rx, arbiter: Arbiter::new(arbiter), engine, clock, recovery, log: None }
+    }
+
+    /// The same, and everything that it is given is written down: see [`transport::log::open`]. Dropping the subscriber closes
+    /// the log.
+    pub fn logged(mut self, recorder: Recorder<LogSink>) -> Subscriber<R> {
+        self.log = Some(Box::new(recorder));
+        self
+    }
+
+    /// Entries of its log for which there was no room, and which the log names; 0 without a log.
+    pub fn unlogged(&self) -> u64 {
+        self.log.as_ref().map_or(0, |log| log.unlogged())
     }
 
     /// One turn: takes in what has come, at most [`POLL_LIMIT`] lines per lane, and calls `handler` for each of them.
@@ -56,13 +90,16 @@ impl<R: LaneRx> Subscriber<R> {
     #[inline]
     pub fn poll_at<H: Handler>(&mut self, now: Nanos, handler: &mut H) -> usize {
         let mut turn = self.engine.turn(now, handler);
-        let work = self.rx.poll(now, POLL_LIMIT, &mut self.arbiter.sink(now, &mut turn));
-        if let Some(recovery) = &mut self.recovery {
-            recovery.turn(now, &mut self.arbiter, &mut turn);
-        }
-        self.arbiter.on_timeout(now, &mut turn);
+        let (rx, arbiter, recovery) = (&mut self.rx, &mut self.arbiter, &mut self.recovery);
+        let work = match &mut self.log {
+            None => turn_lanes(rx, arbiter, recovery, now, &mut turn),
+            Some(log) => turn_lanes(rx, arbiter, recovery, now, &mut Logged::new(&mut turn, log)),
+        };
         let lag = self.lag();
         self.engine.set_lag(lag);
+        if let Some(behind) = self.recovery.as_mut().and_then(|recovery| recovery.take_behind()) {
+            handler.on_behind(&self.engine.context(now), &behind);
+        }
         if work == 0 {
             handler.on_idle(&self.engine.context(now));
         }

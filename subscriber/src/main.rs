@@ -1,10 +1,13 @@
 //! The `subscriber` command: looks at a channel as a strategy sees it.
 
 #![forbid(unsafe_code)]
+// Those of the standard library panic where nobody reads any more; those of `cli` do not.
+#![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use cli::eprintln;
 
 mod channels;
 mod watch;
@@ -30,7 +33,7 @@ enum Command {
     /// Ask a publisher which channels it has, and how to get them.
     Channels(channels::Arguments),
     /// Show a channel's books, rate, losses and digests while they change.
-    Watch(watch::Arguments),
+    Watch(Box<watch::Arguments>),
     #[command(flatten)]
     Manual(cli::Manual),
 }
@@ -38,7 +41,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Channels(arguments) => channels::run(arguments),
-        Command::Watch(arguments) => watch::run(arguments),
+        Command::Watch(arguments) => watch::run(*arguments),
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
         }

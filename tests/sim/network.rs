@@ -18,8 +18,8 @@ pub(crate) const CHANNEL: ChannelId = ChannelId::new(7);
 pub(crate) struct Packet(Rc<Vec<Line>>);
 
 impl Packet {
-    pub(crate) fn new(lane: usize, next: Stamp, time: Nanos, lines: &[Line]) -> Packet {
-        let header = PacketHeader::new(CHANNEL, Lane::new(lane as u16), next, time, false);
+    pub(crate) fn new(lane: usize, next: Stamp, time: Nanos, lines: &[Line], ended: bool) -> Packet {
+        let header = PacketHeader::new(CHANNEL, Lane::new(lane as u16), next, time, ended);
         let mut first = [0u8; 64];
         first[32..].copy_from_slice(header.as_bytes());
         let mut all = Vec::with_capacity(lines.len() + 1);
@@ -76,10 +76,22 @@ pub(crate) enum Fault {
     ServerPause,
     /// One of two lanes is silent for a time, and sends on with the newest lines.
     LaneDown,
+    /// One of two publishers dies while the other lives, and comes back by joining it.
+    PairCrash,
+    /// One of two publishers goes astray: what it publishes is not what the other does.
+    Split,
+    /// A host's clock is set.
+    ClockStep,
+    /// The words of an RDMA write become visible in several pieces.
+    TornWrite,
+    /// Several lines pile up and go out as one RDMA write.
+    Coalesced,
+    /// The connection of an RDMA lane breaks; it is made again, with a fresh ring.
+    RdmaBroken,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 13] = [
+    pub(crate) const ALL: [Fault; 19] = [
         Fault::Loss,
         Fault::Burst,
         Fault::Duplicate,
@@ -93,6 +105,12 @@ impl Fault {
         Fault::SubscriberPause,
         Fault::ServerPause,
         Fault::LaneDown,
+        Fault::PairCrash,
+        Fault::Split,
+        Fault::ClockStep,
+        Fault::TornWrite,
+        Fault::Coalesced,
+        Fault::RdmaBroken,
     ];
 }
 

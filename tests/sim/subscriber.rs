@@ -8,14 +8,19 @@ use bookcast_tests::naive::NaiveState;
 use protocol::arbiter::{Arbiter, ArbiterConfig};
 use protocol::book::{BookState, BookView, BooksConfig, EventEnd, Start, StateChange};
 use protocol::line::{Epoch, SequenceNumber, Stamp};
+use protocol::log::{Logged, Recorder};
+use protocol::pair::Split;
 use protocol::record::InstrumentId;
 use protocol::recovery::{CatchUpConfig, Recovery, RecoveryConfig, Session};
 use protocol::run::{Carrier, LanePath, Position, Run, RunSink};
 use protocol::time::Nanos;
 use subscriber::{Context, Engine, EngineConfig, Gap, Handler, Selection, Update};
+use transport::LaneRx;
 
+use crate::history::Notes;
 use crate::network::Packet;
-use crate::oracle::Oracle;
+use crate::oracle::{Oracle, before};
+use crate::rdma::RemoteRing;
 
 /// Books for the few instruments of a run.
 pub(crate) const BOOKS: BooksConfig = BooksConfig { instruments: 16, orders: 1024, levels: 256 };
@@ -34,20 +39,37 @@ pub(crate) struct Check {
     pub(crate) lost: u64,
     pub(crate) gaps: u64,
     pub(crate) compared: u64,
+    /// After a split: the branch of the lane that was kept.
+    pub(crate) kept: Option<usize>,
+    pub(crate) splits: u64,
+    pub(crate) ended: bool,
+    /// Publish times told in full.
+    pub(crate) dated: u64,
 }
 
 impl Check {
     /// The last line that was told or named.
     fn at(&self) -> Option<Stamp> {
-        self.next.map(|next| Stamp(next.0 - 1))
+        self.next.map(before)
+    }
+
+    /// Which of two versions this subscriber's books must be of at this line. `None`: it has come to where the publishers part,
+    /// and cannot know it yet.
+    fn branch(&self, at: Stamp) -> Option<usize> {
+        let fork = self.oracle.borrow().fork(at.epoch());
+        match fork {
+            Some(fork) if at.sequence().0 >= fork => self.kept,
+            _ => Some(0),
+        }
     }
 
     /// A book that can be read is the publisher's at this very line.
     fn compare(&mut self, view: &BookView<'_>, is_suspect_known: bool) {
         let Some(at) = self.at() else { return };
+        let Some(branch) = self.branch(at) else { return };
         let instrument = view.instrument().0;
         let oracle = self.oracle.borrow();
-        let truth = oracle.truth(instrument, at);
+        let truth = oracle.truth(instrument, at, branch);
         let Some((digests, state)) = truth else {
             assert_eq!(view.digests(), (0, 0), "{}: instrument {instrument} at {at} was not heard of", self.name);
             return;
@@ -84,8 +106,21 @@ impl Handler for Check {
         let expected = *self.next.get_or_insert(update.stamp);
         assert_eq!(update.stamp, expected, "{}: the line that must come next", self.name);
         let oracle = self.oracle.borrow();
-        let truth = oracle.line(update.stamp).unwrap_or_else(|| panic!("{}: {expected} never was", self.name));
-        assert_eq!(*update.record, truth.record, "{}: {expected}", self.name);
+        assert!(oracle.is_true(update.stamp, update.record, None), "{}: {expected} never was", self.name);
+        if let Some(time) = update.ts_publish
+            && update.path.carrier != Carrier::Recovery
+        {
+            let times = || oracle.times_of(update.stamp);
+            assert!(
+                oracle.is_time_of(update.stamp, time),
+                "{}: {expected} by {} was not published at {time:?}, but at {:?}",
+                self.name,
+                update.path,
+                times()
+            );
+            self.dated += 1;
+        }
+        drop(oracle);
         self.next = Some(expected.plus(1));
         self.delivered += 1;
     }
@@ -111,7 +146,19 @@ impl Handler for Check {
         (self.gaps, self.lost) = (self.gaps + 1, self.lost + gap.count);
     }
 
+    fn on_split(&mut self, _: &Context<'_>, split: &Split) {
+        let oracle = self.oracle.borrow();
+        assert!(oracle.fork(split.at.epoch()).is_some(), "{}: {split:?}, and both say the same", self.name);
+        self.kept = Some(oracle.branch_of_lane[usize::from(split.kept.0.get())]);
+        self.splits += 1;
+    }
+
+    fn on_end(&mut self, _: &Context<'_>) {
+        self.ended = true;
+    }
+
     fn on_epoch(&mut self, _: &Context<'_>, _: Epoch, to: Epoch) {
+        (self.kept, self.ended) = (None, false);
         self.next = Some(Stamp::new(to, SequenceNumber::FIRST));
     }
 }
@@ -122,6 +169,9 @@ pub(crate) struct Subscriber {
     pub(crate) engine: Engine,
     pub(crate) recovery: Recovery,
     pub(crate) check: Check,
+    log: Recorder<Notes>,
+    /// Where lane 0 writes by RDMA.
+    pub(crate) ring: Option<RemoteRing>,
     /// What has come and was not taken in; true for replies.
     pub(crate) inbox: VecDeque<(bool, Packet)>,
     pub(crate) paused_until: u64,
@@ -135,13 +185,14 @@ const QUEUE: usize = 512;
 impl Subscriber {
     pub(crate) fn new(
         oracle: Rc<RefCell<Oracle>>,
-        lanes: usize,
+        paths: usize,
         session: Session,
         seed: u64,
         name: String,
+        log: Recorder<Notes>,
     ) -> Subscriber {
         let arbiter = ArbiterConfig {
-            paths: lanes,
+            paths,
             hedge_ns: 200_000,
             recover_ns: 40_000_000,
             early_lines: 1024,
@@ -164,7 +215,13 @@ impl Subscriber {
                 lost: 0,
                 gaps: 0,
                 compared: 0,
+                kept: None,
+                splits: 0,
+                ended: false,
+                dated: 0,
             },
+            ring: None,
+            log,
             inbox: VecDeque::new(),
             paused_until: 0,
             refused: 0,
@@ -190,9 +247,13 @@ impl Subscriber {
                 continue;
             };
             let mut turn = self.engine.turn(now, &mut self.check);
+            let mut turn = Logged::new(&mut turn, &mut self.log);
             let time = Some(packet.header.time());
             let path = LanePath::new(packet.header.lane, Carrier::Udp);
             if is_reply {
+                if self.arbiter.is_withdrawn(packet.header.lane) {
+                    continue;
+                }
                 self.recovery.on_replies(packet.first, packet.lines, now, &mut self.arbiter, &mut turn);
             } else if packet.lines.is_empty() {
                 let ended = packet.header.ended();
@@ -204,13 +265,22 @@ impl Subscriber {
             }
         }
         let mut turn = self.engine.turn(now, &mut self.check);
+        let mut turn = Logged::new(&mut turn, &mut self.log);
+        if let Some(ring) = &mut self.ring {
+            while ring.reader.poll(now, 64, &mut self.arbiter.sink(now, &mut turn)) > 0 {}
+        }
         self.arbiter.on_timeout(now, &mut turn);
         self.recovery.turn(now, &mut self.arbiter, &mut turn);
         // Books of which nothing has come must be right as well, above all after a loss.
         self.turns += 1;
-        if self.check.gaps != gaps || self.turns.is_multiple_of(8) {
+        if self.check.gaps != gaps || self.turns.is_multiple_of(16) {
             self.compare_all(now);
         }
+    }
+
+    /// Whether lines are known to stand in its ring that it has not read.
+    pub(crate) fn waits_for_words(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.reader.head() > ring.reader.cursor())
     }
 
     /// When the next turn is due, if nothing comes before.

@@ -37,13 +37,31 @@ impl Publishing {
     /// # Panics
     /// If it does not say where it listens.
     pub fn start(folder: &Path, messages: u64, rate: u64, lead_ms: u64) -> Publishing {
+        Publishing::configured(folder, (messages, rate, lead_ms), "127.0.0.1:0", "")
+    }
+
+    /// The same with a recovery server, a ring of 4,096 lines and a history of 65,536; its control channel is at `listen`. A
+    /// second one of that folder is the first one's next epoch, and has its name.
+    ///
+    /// # Panics
+    /// If it does not say where it listens.
+    pub fn recovering(folder: &Path, messages: u64, rate: u64, lead_ms: u64, listen: &str) -> Publishing {
+        let more = format!("[ring]\nlines = 4096\n[recovery]\nlisten = '{HERE}:0'\nhistory_lines = 65536\n");
+        Publishing::configured(folder, (messages, rate, lead_ms), listen, &more)
+    }
+
+    fn configured(folder: &Path, day: (u64, u64, u64), listen: &str, more: &str) -> Publishing {
+        let (messages, rate, lead_ms) = day;
         let day = generated_day(folder, messages, messages * 1_000_000_000 / rate);
-        let name = unique("rdma");
+        let named = folder.join("name");
+        let name = std::fs::read_to_string(&named).unwrap_or_else(|_| unique("rdma"));
+        std::fs::write(&named, &name).expect("writes");
         let config = folder.join("publisher.toml");
         let text = format!(
             "[channel]\nname = {name:?}\nid = 7\n[feed]\npath = {day:?}\ndate = 'none'\n\
-             pace = {{ rate = {rate}.0 }}\n[control]\nlisten = '127.0.0.1:0'\ntokens = [{TOKEN:?}]\n\
+             pace = {{ rate = {rate}.0 }}\n[control]\nlisten = '{listen}'\ntokens = [{TOKEN:?}]\n\
              [rdma]\naddress = '{HERE}'\ngroup = '239.255.8.1'\nsubscribers = 6\ndeadline_ms = {DEADLINE_MS}\n\
+             {more}\
              [run]\nyield_when_idle = true\nlead_ms = {lead_ms}\nlinger_ms = 3000\nstate_dir = {:?}\n",
             folder.join("state")
         );
@@ -60,8 +78,16 @@ impl Publishing {
     /// # Panics
     /// If it is not so, or takes longer than [`PATIENCE`].
     pub fn watch(&self, lanes: &str) -> Watching {
+        self.watch_with(lanes, &[])
+    }
+
+    /// The same with further arguments, such as `--recover`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn watch_with(&self, lanes: &str, more: &[&str]) -> Watching {
         let control = self.control.to_string();
-        let arguments = [
+        let mut arguments = vec![
             "watch",
             &self.name,
             "--rdma",
@@ -76,6 +102,7 @@ impl Publishing {
             "5000",
             "--json",
         ];
+        arguments.extend(more);
         let mut running = Running::start("subscriber", &arguments, &[]);
         let stderr = BufReader::new(running.child.stderr.take().expect("piped"));
         let said = Arc::new(Mutex::new(Vec::new()));
@@ -108,14 +135,19 @@ impl Publishing {
         }
     }
 
+    /// One of its counters; `None` while it has none of that name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        let counted = transport::shm::read_counters(&self.name, Lane::new(0)).ok()?;
+        counted.into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    }
+
     /// Waits until so many messages are handed over, as its own counters say, which are shown every two seconds.
     ///
     /// # Panics
     /// If it is not so, or takes longer than [`PATIENCE`].
     pub fn wait_for_messages(&self, count: u64) {
         let until = Instant::now() + PATIENCE;
-        let counted = || transport::shm::read_counters(&self.name, Lane::new(0)).ok();
-        let messages = || counted()?.into_iter().find(|(name, _)| name == "messages").map(|(_, value)| value);
+        let messages = || self.counter("messages");
         while messages().is_none_or(|messages| messages < count) {
             assert!(Instant::now() < until, "{:?} of {count} messages were handed over:\n{}", messages(), self.said());
             std::thread::sleep(Duration::from_millis(5));
@@ -128,9 +160,7 @@ impl Publishing {
     /// If it is not so, or takes longer than [`PATIENCE`].
     pub fn wait_for_end(&self) {
         let until = Instant::now() + PATIENCE;
-        let counted = || transport::shm::read_counters(&self.name, Lane::new(0)).ok();
-        let ended = || counted()?.into_iter().find(|(name, _)| name == "ended").map(|(_, value)| value == 1);
-        while ended() != Some(true) {
+        while self.counter("ended") != Some(1) {
             assert!(Instant::now() < until, "it never ended:\n{}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -60,6 +60,8 @@ pub struct NaiveBook {
     fed: Fed,
     complete: bool,
     suspect: bool,
+    /// Inside a snapshot of the venue\'s that has not ended.
+    filling: bool,
     trading: bool,
     /// The lines of the open event.
     open: Vec<(u64, Record)>,
@@ -82,6 +84,7 @@ impl NaiveBook {
             fed: Fed::Nothing,
             complete: natural,
             suspect: natural,
+            filling: false,
             trading: false,
             open: Vec::new(),
         }
@@ -89,7 +92,7 @@ impl NaiveBook {
 
     /// What it says of itself.
     pub fn state(&self) -> NaiveState {
-        match (self.complete, self.suspect) {
+        match (self.complete, self.suspect || self.filling) {
             (false, _) => NaiveState::Unknown,
             (true, false) => NaiveState::Live,
             (true, true) => NaiveState::Suspect,
@@ -151,7 +154,7 @@ impl NaiveBook {
     fn empty(&mut self) {
         self.orders = Default::default();
         self.levels = Default::default();
-        (self.fed, self.complete, self.suspect) = (Fed::Nothing, true, false);
+        (self.fed, self.complete, self.suspect, self.filling) = (Fed::Nothing, true, false, false);
     }
 
     fn oddity(&mut self) {
@@ -241,7 +244,11 @@ impl NaiveBook {
                     self.levels[at].insert(place, (price, size, id.min(u64::from(u32::MAX))));
                 }
             }
-            Kind::CLEAR => self.empty(),
+            Kind::CLEAR => {
+                self.empty();
+                // A snapshot of the venue's begins, and this is not the end of it.
+                self.filling = record.flags.0 & (Flags::SNAPSHOT.0 | Flags::LAST.0) == Flags::SNAPSHOT.0;
+            }
             Kind::VENUE_GAP => self.oddity(),
             // Nothing, a new price indication and the short-sale restriction say nothing of trading.
             Kind::STATUS if ![0, 6, 14].contains(&record.detail) => self.trading = record.detail == 7,
@@ -253,6 +260,8 @@ impl NaiveBook {
     fn close(&mut self) {
         for (sequence, record) in std::mem::take(&mut self.open) {
             self.apply(sequence, &record);
+            let ends = Flags::SNAPSHOT.0 | Flags::LAST.0;
+            self.filling &= record.flags.0 & ends != ends;
         }
         let crossed = |bid: u8, ask: u8| match (self.best(Side(bid)), self.best(Side(ask))) {
             (Some(bid), Some(ask)) => bid.0 > ask.0,

@@ -101,11 +101,14 @@ impl Held {
     /// # Panics
     /// If `rdma` fails, or there is no such process.
     pub fn by(pid: u32) -> Held {
+        // The kernel names the thread that made each.
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
+        let owners: Vec<String> =
+            threads.flatten().map(|thread| format!(" pid {} ", thread.file_name().to_string_lossy())).collect();
         let count = |what: &str| {
-            let owner = format!(" pid {pid} ");
             run("rdma", &format!("resource show {what}"))
                 .lines()
-                .filter(|line| format!("{line} ").contains(&owner))
+                .filter(|line| owners.iter().any(|owner| format!("{line} ").contains(owner)))
                 .count()
         };
         Held {

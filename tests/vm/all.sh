@@ -38,7 +38,7 @@ guests() {
   cat <<'LIST'
 none 60 rdma_devices
 wire 480 *
-siw 200 rdma_devices rdma_ping rdma_fanout rdma_rc rdma_rc_ends rdma_conformance rdma_no_alloc rdma_iwarp rdma_iwarp_day
+siw 200 rdma_devices rdma_ping rdma_fanout rdma_rc rdma_rc_ends rdma_reply rdma_conformance rdma_no_alloc rdma_iwarp rdma_iwarp_day rdma_recovery
 LIST
 }
 COMPARE_LIMIT=240

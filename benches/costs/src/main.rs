@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use cli::{eprintln, println};
 use costs::key::Key;
 use costs::limits::{Compared, Counts, Limits, Verdict, compare, table};
 use costs::measure::Places;

@@ -13,6 +13,7 @@ use benches::limits::{bare_copy, memcpy_bytes_per_second};
 use benches::machine::{Cores, Jitter, Machine, idle_jitter, load, pin_anew};
 use benches::ratio::{Ratio, spread};
 use clap::Parser;
+use cli::{eprintln, println};
 use protocol::book::BooksConfig;
 use protocol::channel::ChannelConfig;
 use protocol::line::{Epoch, LINE_LEN};

@@ -10,6 +10,7 @@ use benches::machine::{Cores, Machine, stolen_ticks};
 use benches::report::{Comparison, HopReport, Setting};
 use benches::subjects::{RingTurn, own_group, ring_line, subscriber_line, udp_line};
 use clap::Parser;
+use cli::{eprintln, print, println};
 use publisher::pin;
 use transport::clock::Clock;
 

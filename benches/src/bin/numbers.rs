@@ -7,8 +7,9 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
 use benches::machine::Machine;
-use benches::numbers::{Block, Taken, demo, instructions, latency, put, reasons, throughput};
+use benches::numbers::{Block, Taken, demo, instructions, latency, put, reasons, recovery, throughput};
 use clap::{Parser, ValueEnum};
+use cli::eprintln;
 use costs::key::Key;
 use costs::limits::Limits;
 use costs::pieces::STEPS;
@@ -25,7 +26,7 @@ use serde_json::Value;
     after_help = "\
 Examples:
   cargo run --release -p benches --bin numbers
-      all of them: two to three minutes
+      all of them: three minutes
   cargo run --release -p benches --bin numbers -- --only instructions
       from benches/costs/LIMITS.toml, without measuring"
 )]
@@ -48,6 +49,7 @@ struct Options {
 enum Only {
     Latency,
     Throughput,
+    Recovery,
     Instructions,
     Demo,
 }
@@ -57,6 +59,7 @@ impl Only {
         match self {
             Only::Latency => Block::Latency,
             Only::Throughput => Block::Throughput,
+            Only::Recovery => Block::Recovery,
             Only::Instructions => Block::Instructions,
             Only::Demo => Block::Demo,
         }
@@ -104,6 +107,11 @@ fn run(options: &Options) -> Result<(), Failure> {
                 let report = json(&["-p", "benches", "--bin", "flow", "--", "--json"])?;
                 believe(&report, options.even_invalid)?;
                 throughput(&report, &taken)?
+            }
+            Block::Recovery => {
+                let report = json(&["-p", "benches", "--bin", "heal", "--", "--json"])?;
+                believe(&report, options.even_invalid)?;
+                recovery(&report, &taken)?
             }
             Block::Instructions => counted(&taken)?,
             Block::Demo => {

@@ -3,7 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use publisher::open::{FeedOptions, OpenError, OpenFeed, open_feed};
+use cli::{eprintln, print, println};
+use publisher::filter::Filtered;
+use publisher::open::{OpenFeed, open_feed};
+use publisher::venue::{AnyVenue, VenueOptions};
+
+use crate::feed_arguments::FeedArguments;
 
 use super::diff::{Parting, diff};
 use super::{Moment, Walk, book_at, json, text};
@@ -29,7 +34,7 @@ Examples:
 The first line says what the book is. Live: complete. Suspect: the capture starts in mid-day, or the venue's messages \
 do not agree. The exit status is 0 if there is a book to show (with --diff: if all books agree), else 1.")]
 pub struct BookArguments {
-    /// The capture: ITCH 5.0 in BinaryFILE framing, or MoldUDP64 packets in pcap or pcapng; plain or gzip.
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd.
     #[arg(required_unless_present = "diff", conflicts_with = "diff")]
     file: Option<PathBuf>,
     /// Whose book. With --diff: compare this symbol alone.
@@ -45,26 +50,20 @@ pub struct BookArguments {
     /// Compare two captures of one session at every time at which something happened, and say where their books part.
     #[arg(long, num_args = 2, value_names = ["A", "B"])]
     diff: Option<Vec<PathBuf>>,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
-    #[arg(long)]
-    date: Option<String>,
-    /// Which MoldUDP64 session of a packet capture to follow. Left out: the first.
-    #[arg(long)]
-    session: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    #[arg(long)]
-    lenient: bool,
+    #[command(flatten)]
+    feed: FeedArguments,
     /// Print JSON.
     #[arg(long)]
     json: bool,
 }
 
 impl BookArguments {
-    fn walk(&self, path: &Path) -> Result<Walk<OpenFeed>, OpenError> {
-        let options = FeedOptions { lenient: self.lenient, session: self.session.clone(), preload: None };
-        let feed = open_feed(path, &options)?;
-        let date = feed.session_date(self.date.as_deref())?;
-        Ok(Walk::new(feed, date))
+    fn walk(&self, path: &Path) -> Result<Walk<OpenFeed, Filtered<AnyVenue>>, Box<dyn std::error::Error>> {
+        let feed = open_feed(path, &self.feed.options())?;
+        let date = feed.session_date(self.feed.date.as_deref())?;
+        let options = VenueOptions { full: self.feed.full, ..VenueOptions::default() };
+        let venue = self.feed.filtered(feed.venue(date, options))?;
+        Ok(Walk::new(feed, venue, date))
     }
 }
 

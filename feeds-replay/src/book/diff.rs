@@ -14,6 +14,7 @@ use protocol::record::{InstrumentId, Side};
 use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::FeedSource;
+use publisher::venue::Venue;
 use serde_json::{Value, json};
 
 use super::show::price;
@@ -77,9 +78,9 @@ pub struct LevelDifference {
 /// # Errors
 /// [`BookError`], if `symbol` is in neither, or the moment does not suit the session. A capture that fails is compared up
 /// to the fault, which is in [`Parting::errors`].
-pub fn diff<S: FeedSource, T: FeedSource>(
-    a: &mut Walk<S>,
-    b: &mut Walk<T>,
+pub fn diff<S: FeedSource, T: FeedSource, V: Venue, W: Venue>(
+    a: &mut Walk<S, V>,
+    b: &mut Walk<T, W>,
     symbol: Option<&str>,
     until: Option<Moment>,
 ) -> Result<Parting, BookError> {
@@ -146,7 +147,7 @@ pub fn diff<S: FeedSource, T: FeedSource>(
     Ok(Parting { compared_times, symbols: both, parted, only_in, messages, last, errors, date })
 }
 
-fn next_time<S: FeedSource>(walk: &mut Walk<S>, error: &mut Option<String>) -> Option<Nanos> {
+fn next_time<S: FeedSource, V: Venue>(walk: &mut Walk<S, V>, error: &mut Option<String>) -> Option<Nanos> {
     match walk.peek() {
         Ok(event) => event.map(|event| event.time),
         Err(cause) => {
@@ -157,7 +158,12 @@ fn next_time<S: FeedSource>(walk: &mut Walk<S>, error: &mut Option<String>) -> O
 }
 
 /// Takes everything up to `time`; whose books that concerns goes to `touched`. Returns whether it may concern all of them.
-fn take<S: FeedSource>(walk: &mut Walk<S>, time: Nanos, error: &mut Option<String>, touched: &mut Vec<String>) -> bool {
+fn take<S: FeedSource, V: Venue>(
+    walk: &mut Walk<S, V>,
+    time: Nanos,
+    error: &mut Option<String>,
+    touched: &mut Vec<String>,
+) -> bool {
     let mut every = false;
     while next_time(walk, error).is_some_and(|next| next <= time) {
         if let Err(cause) = walk.advance() {
@@ -176,7 +182,7 @@ fn take<S: FeedSource>(walk: &mut Walk<S>, time: Nanos, error: &mut Option<Strin
     every
 }
 
-fn view<'a, S: FeedSource>(walk: &'a Walk<S>, symbol: &str) -> Option<BookView<'a>> {
+fn view<'a, S: FeedSource, V: Venue>(walk: &'a Walk<S, V>, symbol: &str) -> Option<BookView<'a>> {
     walk.books().view(walk.symbols().find(symbol)?)
 }
 
@@ -196,7 +202,12 @@ fn same_queues(a: Option<BookView<'_>>, b: Option<BookView<'_>>) -> bool {
     [Side::BID, Side::ASK].into_iter().all(|side| orders(a, side) == orders(b, side))
 }
 
-fn describe<S: FeedSource, T: FeedSource>(a: &Walk<S>, b: &Walk<T>, symbol: &str, time: Nanos) -> Parted {
+fn describe<S: FeedSource, T: FeedSource, V: Venue, W: Venue>(
+    a: &Walk<S, V>,
+    b: &Walk<T, W>,
+    symbol: &str,
+    time: Nanos,
+) -> Parted {
     let views = [view(a, symbol), view(b, symbol)];
     let mut levels = Vec::new();
     for side in [Side::BID, Side::ASK] {

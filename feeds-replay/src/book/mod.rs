@@ -7,11 +7,13 @@
 //! ```no_run
 //! use feeds_replay::book::{Walk, book_at};
 //! use publisher::open::{FeedOptions, open_feed};
+//! use publisher::venue::VenueOptions;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let feed = open_feed("12302019.NASDAQ_ITCH50.gz".as_ref(), &FeedOptions::default())?;
 //! let date = feed.session_date(None)?;
-//! let image = book_at(&mut Walk::new(feed, date), "AAPL", Some("09:30:00".parse()?))?;
+//! let venue = feed.venue(date, VenueOptions::default());
+//! let image = book_at(&mut Walk::new(feed, venue, date), "AAPL", Some("09:30:00".parse()?))?;
 //! println!("{} orders rest; best bid {:?}", image.resting_orders, image.bids.first());
 //! # Ok(())
 //! # }
@@ -29,6 +31,7 @@ use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::FeedSource;
 use publisher::pipeline::PipelineError;
+use publisher::venue::Venue;
 
 pub use show::{json, text};
 pub use time::{Moment, MomentError, When};
@@ -122,7 +125,11 @@ pub enum BookError {
 /// # Errors
 /// [`BookError`]. A feed that fails is one only if the moment lies beyond the fault; where the end was asked for, the book
 /// as of the fault comes with [`BookImage::cut`].
-pub fn book_at<S: FeedSource>(walk: &mut Walk<S>, symbol: &str, at: Option<Moment>) -> Result<BookImage, BookError> {
+pub fn book_at<S: FeedSource, V: Venue>(
+    walk: &mut Walk<S, V>,
+    symbol: &str,
+    at: Option<Moment>,
+) -> Result<BookImage, BookError> {
     let date = walk.date();
     let words = |time| When { time, date }.to_string();
     let at = at.map(|moment| moment.in_session(&date)).transpose()?;

@@ -2,21 +2,22 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use publisher::date::session_date;
-use publisher::itch::{BinaryFile, FramingOptions};
+use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 
 use super::diff::diff;
 use super::*;
 use crate::generate::encode::{self, Directory, Head, NewOrder};
 use crate::generate::{GenerateOptions, generate};
 
-type Bytes<'a> = Walk<BinaryFile<&'a [u8]>>;
+type Bytes<'a> = Walk<BinaryFile<&'a [u8]>, Normaliser>;
 
 fn walk(bytes: &[u8]) -> Bytes<'_> {
     walk_with(bytes, SessionDate::NONE, false)
 }
 
 fn walk_with(bytes: &[u8], date: SessionDate, lenient: bool) -> Bytes<'_> {
-    Walk::new(BinaryFile::from_reader(bytes, Path::new("test.itch"), FramingOptions { lenient }), date)
+    let file = BinaryFile::from_reader(bytes, Path::new("test.itch"), FramingOptions { lenient });
+    Walk::new(file, Normaliser::new(NormaliserOptions::default(), date), date)
 }
 
 const SECOND: u64 = 1_000_000_000;

@@ -10,8 +10,8 @@ use protocol::record::{Flags, InstrumentId, Kind, Record};
 use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::FeedSource;
-use publisher::itch::{Normaliser, NormaliserOptions};
 use publisher::pipeline::{Pipeline, PipelineError};
+use publisher::venue::Venue;
 
 /// What is known of an instrument.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,8 +90,8 @@ pub struct Event {
 ///
 /// [`Walk::peek`] shows the next event, which the books do not know of yet; [`Walk::advance`] takes it. Messages that
 /// become no record are passed over.
-pub struct Walk<S> {
-    pipeline: Pipeline<S, Normaliser>,
+pub struct Walk<S, V> {
+    pipeline: Pipeline<S, V>,
     date: SessionDate,
     symbols: Symbols,
     assembler: Assembler,
@@ -106,13 +106,13 @@ pub struct Walk<S> {
     began: bool,
 }
 
-impl<S: FeedSource> Walk<S> {
+impl<S: FeedSource, V: Venue> Walk<S, V> {
     /// At the start of a capture. Books are built from increments if it begins in the middle of a day; they are Suspect
     /// then.
-    pub fn new(source: S, date: SessionDate) -> Walk<S> {
+    pub fn new(source: S, venue: V, date: SessionDate) -> Walk<S, V> {
         let config = ChannelConfig { books: BooksConfig::default(), start: Start::Natural, digest_every: 0 };
         Walk {
-            pipeline: Pipeline::new(source, Normaliser::new(NormaliserOptions::default(), date), Epoch(1), config),
+            pipeline: Pipeline::new(source, venue, Epoch(1), config),
             date,
             symbols: Symbols::default(),
             assembler: Assembler::default(),

@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::Args;
+use cli::{eprintln, println};
 use protocol::book::BooksConfig;
 use publisher::date::session_date;
-use publisher::itch::{BinaryFile, FramingOptions};
+use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::backtest::{Backtest, BacktestOptions};
@@ -90,7 +91,8 @@ pub(crate) fn flat_out(spec: &str) -> Result<(), Failure> {
     for _ in 0..ROUNDS {
         let path = Path::new("the generated day");
         let source = BinaryFile::from_reader(Cursor::new(&day[..]), path, FramingOptions::default());
-        let mut backtest = Backtest::over(source, date, BacktestOptions { books, ..BacktestOptions::default() });
+        let venue = Normaliser::new(NormaliserOptions::default(), date);
+        let mut backtest = Backtest::over(source, venue, BacktestOptions { books, ..BacktestOptions::default() });
         let began = Instant::now();
         while backtest.step(&mut ())? {}
         let took = began.elapsed().as_nanos() as f64;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use cli::{eprintln, println};
 use publisher::date::session_date;
 use serde_json::{Value, json};
 

@@ -6,9 +6,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use cli::eprintln;
 use publisher::open::OpenError;
 
 use super::{InspectOptions, inspect};
+use crate::feed_arguments::FeedArguments;
 
 /// Between two lines that say how far it is.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
@@ -23,23 +25,18 @@ Examples:
       a packet capture: lines A and B are arbitrated, and shown one by one; the date is that of the packets
   feeds-replay inspect day.itch --date none --json | jq .crossed_event_ends
 
+A packet capture may hold several sessions side by side: all of them are inspected, unless --session names one.
+
 The exit status is 0 if the capture was read to its end, and 1 if it is cut off or damaged; everything before the fault \
 is reported all the same. Ctrl-C ends it with what was found so far.")]
 pub struct InspectArguments {
-    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip.
-    pub file: PathBuf,
-    /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
-    #[arg(long)]
-    pub date: Option<String>,
-    /// The one MoldUDP64 session that is wanted. Left out: all of them.
-    #[arg(long)]
-    pub session: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    #[arg(long)]
-    pub lenient: bool,
-    /// Carry market participant positions too.
-    #[arg(long)]
-    pub full: bool,
+    /// The capture: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng, or DBN; plain, gzip or zstd. Several are read one after
+    /// the other.
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// How it is read.
+    #[command(flatten)]
+    pub feed: FeedArguments,
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
@@ -50,15 +47,9 @@ pub struct InspectArguments {
 /// # Errors
 /// [`OpenError`]: there is nothing to inspect.
 pub fn run(arguments: &InspectArguments, stop: &AtomicBool) -> Result<bool, Box<dyn std::error::Error>> {
-    let options = InspectOptions {
-        date: arguments.date.clone(),
-        lenient: arguments.lenient,
-        session: arguments.session.clone(),
-        full: arguments.full,
-        ..InspectOptions::default()
-    };
+    let options = InspectOptions { feed: arguments.feed.clone(), ..InspectOptions::default() };
     let mut shown = Instant::now();
-    let inspection = inspect(&arguments.file, &options, stop, &mut |progress| {
+    let inspection = inspect(&arguments.files, &options, stop, &mut |progress| {
         if shown.elapsed() >= SHOW_EVERY {
             shown = Instant::now();
             eprintln!("{} messages in {} MB so far", progress.messages, progress.bytes / 1_000_000);

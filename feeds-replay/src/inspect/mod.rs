@@ -22,9 +22,13 @@ use protocol::record::{InstrumentId, Kind, Record};
 use protocol::time::Nanos;
 use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource, Message, Notice};
+use publisher::filter::Filtered;
+use publisher::input::Packing;
 use publisher::itch::mold::{MoldStats, SessionStats};
-use publisher::itch::{Normaliser, NormaliserOptions, Rejected, decode};
-use publisher::open::{FeedOptions, OpenError, open_feed};
+use publisher::open::{OpenError, open_feeds};
+use publisher::venue::{AnyVenue, Rejected, Venue, VenueOptions};
+
+use crate::feed_arguments::FeedArguments;
 
 pub use problems::{Problem, Problems, Seen};
 
@@ -37,14 +41,8 @@ const MESSAGES_PER_LOOK: u64 = 1 << 14;
 /// How a capture is inspected.
 #[derive(Clone, Debug, Default)]
 pub struct InspectOptions {
-    /// The session's date, `YYYY-MM-DD` or `none`; left out: from the packets' times, else from the file's name.
-    pub date: Option<String>,
-    /// Take a capture that is cut off for one that ends there.
-    pub lenient: bool,
-    /// The one MoldUDP64 session that is wanted; left out: all.
-    pub session: Option<String>,
-    /// Carry market participant positions too.
-    pub full: bool,
+    /// How it is read, and which part of it is wanted. Without a session: all.
+    pub feed: FeedArguments,
     /// Sizes of the books.
     pub books: BooksConfig,
 }
@@ -70,12 +68,14 @@ pub struct EventEnds {
 /// What one capture holds.
 #[derive(Clone, Debug)]
 pub struct Inspection {
-    /// The file.
+    /// The file, or the first of several.
     pub path: PathBuf,
+    /// How many follow it.
+    pub more_files: usize,
     /// What the messages are stored in.
     pub container: &'static str,
-    /// Whether that is inside gzip.
-    pub gzip: bool,
+    /// What that is compressed with.
+    pub packing: Packing,
     /// The date in use.
     pub date: SessionDate,
     /// Bytes of the uncompressed stream that were dealt with.
@@ -84,6 +84,8 @@ pub struct Inspection {
     pub messages: u64,
     /// Messages by their type byte.
     pub by_type: [u64; 256],
+    /// What the types that were seen are called.
+    pub type_names: BTreeMap<u8, String>,
     /// Messages that are not carried, by type: positions without the option for all, unknown types, wrong lengths.
     pub not_carried: BTreeMap<u8, u64>,
     /// Messages without a single byte.
@@ -126,17 +128,17 @@ pub struct Inspection {
     pub stopped: bool,
 }
 
-/// Inspects `path`. `show` is called now and then; when `stop` is set, what was found so far is returned.
+/// Inspects `paths`, one after the other. `show` is called now and then; when `stop` is set, what was found so far is returned.
 ///
 /// # Errors
 /// [`OpenError`]: there is nothing to inspect. A fault further on is in [`Inspection::error`].
 pub fn inspect(
-    path: &Path,
+    paths: &[PathBuf],
     options: &InspectOptions,
     stop: &AtomicBool,
     show: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, OpenError> {
-    let mut inspection = pass(path, options, stop, show)?;
+    let mut inspection = pass(paths, options, stop, show)?;
     let others: Vec<String> = inspection
         .mold
         .iter()
@@ -144,30 +146,32 @@ pub fn inspect(
         .map(|session| session.session.to_string())
         .take(MAX_CHANNELS - 1)
         .collect();
-    if options.session.is_some() {
+    if options.feed.session.is_some() {
         return Ok(inspection);
     }
     for session in others {
         if inspection.stopped {
             break;
         }
-        let one = InspectOptions { session: Some(session), ..options.clone() };
-        inspection.add_channel(pass(path, &one, stop, show)?);
+        let mut one = options.clone();
+        one.feed.session = Some(session);
+        inspection.add_channel(pass(paths, &one, stop, show)?);
     }
     Ok(inspection)
 }
 
 fn pass(
-    path: &Path,
+    paths: &[PathBuf],
     options: &InspectOptions,
     stop: &AtomicBool,
     show: &mut dyn FnMut(Progress),
 ) -> Result<Inspection, OpenError> {
-    let feed_options = FeedOptions { lenient: options.lenient, session: options.session.clone(), preload: None };
-    let mut source = open_feed(path, &feed_options)?;
-    let date = source.session_date(options.date.as_deref())?;
-    let mut channel = Channel::new(options, date);
-    let (container, gzip) = (source.container(), source.is_gzip());
+    let mut source = open_feeds(paths, &options.feed.options())?;
+    let date = source.session_date(options.feed.date.as_deref())?;
+    let venue = source.venue(date, VenueOptions { full: options.feed.full, ..VenueOptions::default() });
+    let venue = options.feed.filtered(venue).map_err(|error| OpenError::Asked(error.to_string()))?;
+    let mut channel = Channel::new(options, venue);
+    let (container, packing) = (source.container(), source.packing());
     let (mut error, mut stopped) = (None, false);
     let mut held = Vec::with_capacity(64);
     loop {
@@ -197,9 +201,10 @@ fn pass(
             }
         }
     }
-    let mut inspection = channel.finish(path);
+    let mut inspection = channel.finish(&paths[0]);
     inspection.container = container;
-    inspection.gzip = gzip;
+    inspection.more_files = paths.len() - 1;
+    inspection.packing = packing;
     inspection.bytes = source.offset();
     inspection.mold = source.mold_stats();
     inspection.warning = source.warning().cloned();
@@ -213,7 +218,7 @@ fn pass(
 
 /// One channel on its way through decoder and books.
 struct Channel {
-    normaliser: Normaliser,
+    venue: Filtered<AnyVenue>,
     books: Books,
     /// The stamp of the next line: counts are those of one epoch.
     next: Stamp,
@@ -229,6 +234,8 @@ struct Channel {
     time_before: Nanos,
     starts_mid_day: bool,
     started: bool,
+    /// By instrument: its book was said to be empty.
+    cleared: Vec<bool>,
     crossed: EventEnds,
     locked: EventEnds,
     missing: u64,
@@ -239,9 +246,9 @@ struct Channel {
 }
 
 impl Channel {
-    fn new(options: &InspectOptions, date: SessionDate) -> Channel {
+    fn new(options: &InspectOptions, venue: Filtered<AnyVenue>) -> Channel {
         Channel {
-            normaliser: Normaliser::new(NormaliserOptions { full: options.full, ..NormaliserOptions::default() }, date),
+            venue,
             books: Books::new(options.books, Start::Natural),
             next: Stamp::new(Epoch(1), SequenceNumber::FIRST),
             own_lines: Vec::new(),
@@ -254,6 +261,7 @@ impl Channel {
             time_before: Nanos::ZERO,
             starts_mid_day: false,
             started: false,
+            cleared: Vec::new(),
             crossed: EventEnds::default(),
             locked: EventEnds::default(),
             missing: 0,
@@ -267,7 +275,7 @@ impl Channel {
     fn notice(&mut self, notice: &Notice) {
         self.records.clear();
         let records = &mut self.records;
-        self.normaliser.notice(notice, &mut |record| records.push(record));
+        self.venue.notice(notice, &mut |record| records.push(record));
         if let Notice::Gap(missing) = notice {
             self.gaps += 1;
             self.missing = self.missing.saturating_add(missing.count);
@@ -276,19 +284,13 @@ impl Channel {
             self.problems.note(Problem::Gap, seen);
         }
         let seen = Seen { ordinal: 0, offset: None, time: None, text: String::new() };
-        self.apply(&|| seen.clone());
+        self.apply(&|_| seen.clone());
     }
 
     fn message(&mut self, message: &Message<'_>) {
         self.messages += 1;
-        let decoded = decode(message.bytes);
-        let time = decoded.as_ref().ok().map(|decoded| {
-            let header = decoded.header();
-            self.normaliser.date().at(header.timestamp.get())
-        });
-        let is_start = matches!(message.bytes, [b'S', .., b'O']) && decoded.is_ok();
-        self.starts_mid_day |= !self.started && !is_start && decoded.is_ok();
-        self.started |= decoded.is_ok();
+        let checked = self.venue.check(message.bytes);
+        let time = checked.ok().and_then(|()| self.venue.venue_time(message));
         let seen = |text: String| Seen { ordinal: message.ordinal, offset: Some(message.offset), time, text };
         if let Some(time) = time {
             self.first_time = Some(self.first_time.map_or(time, |first| first.min(time)));
@@ -300,46 +302,69 @@ impl Channel {
             }
             self.time_before = time;
         }
-        let (unknown_orders, not_carried) =
-            (self.normaliser.counters().unknown_orders, self.normaliser.counters().not_carried);
+        let (unknown_orders, not_carried) = (self.venue.counters().unknown_orders, self.venue.counters().not_carried);
         self.records.clear();
         let records = &mut self.records;
-        let outcome = self.normaliser.normalise(message, &self.books, &mut |record| records.push(record));
-        if let Err(rejected) = outcome {
+        self.venue.normalise(message, &self.books, &mut |record| records.push(record));
+        let message_type = self.venue.type_of(message.bytes);
+        if let Err(rejected) = checked {
             let problem = match rejected {
                 Rejected::Empty => Problem::EmptyMessage,
                 Rejected::Unknown { .. } => Problem::UnknownType,
                 Rejected::BadLength { .. } => Problem::BadLength,
             };
             self.problems.count(problem, || seen(rejected.to_string()));
-            if let Some(message_type) = message.bytes.first() {
-                *self.not_carried.entry(*message_type).or_default() += 1;
+            if let Some(message_type) = message_type {
+                *self.not_carried.entry(message_type).or_default() += 1;
             }
             return;
         }
-        let counters = self.normaliser.counters();
+        self.note_start();
+        let name = |channel: &Channel| message_type.map_or_else(String::new, |byte| channel.venue.type_name(byte));
+        let counters = self.venue.counters();
         if counters.not_carried > not_carried {
-            *self.not_carried.entry(message.bytes[0]).or_default() += 1;
+            *self.not_carried.entry(message_type.unwrap_or_default()).or_default() += 1;
         }
         if counters.unknown_orders > unknown_orders {
             let order =
                 self.records.iter().find(|record| record.order_id.get() != 0 && record.kind != Kind::DEFINITION);
-            let text = || {
-                let order = order.map_or(0, |record| record.order_id.get());
-                seen(format!("'{}' names order {order}, which is not in the book", message.bytes[0].escape_ascii()))
-            };
-            self.problems.count(Problem::UnknownOrder, text);
+            let order = order.map_or(0, |record| record.order_id.get());
+            let text = format!("'{}' names order {order}, which is not in the book", name(self));
+            self.problems.count(Problem::UnknownOrder, || seen(text));
         }
-        if counters.refused_prices > self.refused_prices {
-            self.refused_prices = counters.refused_prices;
+        let refused_prices = self.venue.counters().refused_prices;
+        if refused_prices > self.refused_prices {
+            self.refused_prices = refused_prices;
             self.problems.count(Problem::RefusedPrice, || seen("a price that a record cannot hold".into()));
         }
-        let message_type = message.bytes[0];
-        self.apply(&|| seen(format!("'{}'", message_type.escape_ascii())));
+        self.apply(&|channel| seen(format!("'{}'", name(channel))));
+    }
+
+    /// Notes whether books begin with something that says that they are empty: a start of day as the very first thing, where
+    /// the venue says such, else a clear of each book before what changes it.
+    fn note_start(&mut self) {
+        let starts = |record: &Record| record.kind == Kind::SESSION_START;
+        if self.venue.says_start() {
+            self.starts_mid_day |= !std::mem::replace(&mut self.started, true) && !self.records.iter().any(starts);
+            return;
+        }
+        for record in &self.records {
+            let at = record.instrument_id().index();
+            if at >= self.cleared.len() {
+                self.cleared.resize(at + 1, false);
+            }
+            match record.kind {
+                Kind::CLEAR => self.cleared[at] = true,
+                Kind::ADD | Kind::MODIFY | Kind::REDUCE | Kind::DELETE | Kind::EXECUTE | Kind::LEVEL_SET => {
+                    self.starts_mid_day |= !self.cleared[at];
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Applies the records of a message, numbered as a publisher would number them, and looks at what came of it.
-    fn apply(&mut self, seen: &dyn Fn() -> Seen) {
+    fn apply(&mut self, seen: &dyn Fn(&Channel) -> Seen) {
         for at in 0..self.records.len() {
             let mut record = self.records[at];
             let instrument = record.instrument_id();
@@ -355,13 +380,19 @@ impl Channel {
         for kind in Inconsistency::ALL {
             let count = self.books.inconsistencies(kind);
             let before = std::mem::replace(&mut self.inconsistencies[kind.index()], count);
-            let Some(problem) = Problem::of(kind).filter(|_| count > before) else { continue };
-            self.problems.count(problem, || {
-                let order = self.records.first().map_or(0, |record| record.order_id.get());
-                let mut seen = seen();
-                seen.text = format!("{} of order {order}", seen.text);
-                seen
-            });
+            let Some(problem) = self.problem_of(kind).filter(|_| count > before) else { continue };
+            let order = self.records.first().map_or(0, |record| record.order_id.get());
+            let mut seen = seen(self);
+            seen.text = format!("{} of order {order}", seen.text);
+            self.problems.count(problem, || seen);
+        }
+    }
+
+    /// What an inconsistency of the books counts as; none for one that the venue's own counters tell of.
+    fn problem_of(&self, kind: Inconsistency) -> Option<Problem> {
+        match kind {
+            Inconsistency::UnknownOrder if self.venue.counters().unknown_orders == 0 => Some(Problem::UnknownOrder),
+            kind => Problem::of(kind),
         }
     }
 
@@ -379,7 +410,7 @@ impl Channel {
         own.wrapping_add(self.channel_lines)
     }
 
-    fn judge(&mut self, instrument: InstrumentId, after: &Bbo, seen: &dyn Fn() -> Seen) {
+    fn judge(&mut self, instrument: InstrumentId, after: &Bbo, seen: &dyn Fn(&Channel) -> Seen) {
         let (crossed, locked) = (after.is_crossed(), after.is_locked());
         if !crossed && !locked {
             return;
@@ -392,33 +423,38 @@ impl Channel {
             (false, false) => (&mut self.locked, Problem::LockedOtherwise, "equal to"),
         };
         *(if trading { &mut ends.while_trading } else { &mut ends.other }) += 1;
-        self.problems.count(problem, || {
-            let mut seen = seen();
+        let mut seen = self.problems.wants(problem).then(|| seen(self));
+        if let Some(seen) = &mut seen {
             let (bid, ask) = (Decimal::nano(after.bid_price()), Decimal::nano(after.ask_price()));
             seen.text = format!("{}: instrument {}: bid {bid} {relation} ask {ask}", seen.text, instrument.0);
-            seen
-        });
+        }
+        self.problems.note_maybe(problem, seen);
     }
 
     fn finish(self, path: &Path) -> Inspection {
-        let counters = self.normaliser.counters();
+        let counters = self.venue.counters();
         Inspection {
             path: path.to_owned(),
+            more_files: 0,
             container: "",
-            gzip: false,
-            date: self.normaliser.date(),
+            packing: Packing::Plain,
+            date: self.venue.date(),
             bytes: 0,
             messages: self.messages,
             by_type: counters.messages_by_type,
+            type_names: (0..=255u8)
+                .filter(|byte| counters.messages_by_type[usize::from(*byte)] > 0)
+                .map(|byte| (byte, self.venue.type_name(byte)))
+                .collect(),
             not_carried: self.not_carried,
             empty_messages: counters.empty_messages,
-            instruments: self.normaliser.instrument_count().into(),
+            instruments: self.venue.instrument_count().into(),
             implied_instruments: counters.implied_instruments,
             lines: counters.lines,
             first_ts_event: self.first_time,
             last_ts_event: self.last_time,
             starts_mid_day: self.starts_mid_day,
-            unknown_orders: counters.unknown_orders,
+            unknown_orders: counters.unknown_orders.max(self.books.inconsistencies(Inconsistency::UnknownOrder)),
             over_cancels: self.books.inconsistencies(Inconsistency::OverReduced),
             duplicate_orders: self.books.inconsistencies(Inconsistency::DuplicateOrder),
             crossed_event_ends: self.crossed,
@@ -451,6 +487,7 @@ impl Inspection {
         for (sum, count) in self.by_type.iter_mut().zip(other.by_type) {
             *sum += count;
         }
+        self.type_names.extend(other.type_names);
         for (message_type, count) in other.not_carried {
             *self.not_carried.entry(message_type).or_default() += count;
         }

@@ -141,6 +141,18 @@ impl Problems {
         }
     }
 
+    /// Whether one more example is to be kept.
+    pub(super) fn wants(&self, problem: Problem) -> bool {
+        self.found.get(&problem).is_none_or(|(_, examples)| examples.len() < EXAMPLES)
+    }
+
+    /// Counts one; an example comes with it where [`Problems::wants`] said so.
+    pub(super) fn note_maybe(&mut self, problem: Problem, seen: Option<Seen>) {
+        let (count, examples) = self.found.entry(problem).or_default();
+        *count += 1;
+        examples.extend(seen);
+    }
+
     pub(super) fn note(&mut self, problem: Problem, seen: Seen) {
         self.count(problem, || seen);
     }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use jiff::Timestamp;
 use protocol::time::Nanos;
 use publisher::itch::mold::{SessionStats, SideStats};
+use publisher::venue::plain_name;
 use serde_json::{Map, Value, json};
 
 use super::{EventEnds, Inspection, Seen};
@@ -15,8 +16,9 @@ impl Inspection {
     pub fn json(&self) -> Value {
         let mut out = json!({
             "file": self.path,
+            "more_files": self.more_files,
             "container": self.container,
-            "gzip": self.gzip,
+            "packing": self.packing.to_string(),
             "bytes": self.bytes,
             "date": self.date.date().map(|date| date.to_string()),
             "complete": self.is_complete(),
@@ -25,9 +27,9 @@ impl Inspection {
             "error_offset": self.error.as_ref().map(publisher::feed::FeedError::offset),
             "warning": self.warning.as_ref().map(ToString::to_string),
             "messages": self.messages,
-            "by_type": by_type(self.by_type.iter().enumerate().map(|(at, count)| (at as u8, *count))),
+            "by_type": self.by_name(self.by_type.iter().enumerate().map(|(at, count)| (at as u8, *count))),
             "empty_messages": self.empty_messages,
-            "not_carried": by_type(self.not_carried.iter().map(|(message_type, count)| (*message_type, *count))),
+            "not_carried": self.by_name(self.not_carried.iter().map(|(message_type, count)| (*message_type, *count))),
             "lines": self.lines,
             "instruments": self.instruments,
             "implied_instruments": self.implied_instruments,
@@ -70,8 +72,16 @@ impl Inspection {
     /// As text.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let gzip = if self.gzip { " in gzip" } else { "" };
-        let _ = writeln!(out, "{}: {}{gzip}, {} bytes, {}", self.path.display(), self.container, self.bytes, self.date);
+        let packing = self.packing.suffix();
+        let more = if self.more_files == 0 { String::new() } else { format!(" and {} more files", self.more_files) };
+        let _ = writeln!(
+            out,
+            "{}{more}: {}{packing}, {} bytes, {}",
+            self.path.display(),
+            self.container,
+            self.bytes,
+            self.date
+        );
         if self.starts_mid_day {
             let _ = writeln!(
                 out,
@@ -111,7 +121,7 @@ impl Inspection {
                 Some(n) if n == count => "  not carried".into(),
                 Some(n) => format!("  {n} not carried"),
             };
-            let _ = writeln!(out, "{count:>14}  {}{not_carried}", name(at as u8));
+            let _ = writeln!(out, "{count:>14}  {}{not_carried}", self.name(at as u8));
         }
         for session in self.feeds() {
             feed_text(session, &mut out);
@@ -145,6 +155,19 @@ impl Inspection {
         out
     }
 
+    /// What a type is called; none is unnamed that was counted by a venue.
+    fn name(&self, message_type: u8) -> String {
+        self.type_names.get(&message_type).cloned().unwrap_or_else(|| plain_name(message_type))
+    }
+
+    fn by_name(&self, counts: impl Iterator<Item = (u8, u64)>) -> Value {
+        let map: Map<String, Value> = counts
+            .filter(|(_, count)| *count > 0)
+            .map(|(message_type, count)| (self.name(message_type), count.into()))
+            .collect();
+        map.into()
+    }
+
     /// A time as people read it: UTC, or time of day where there is no date.
     fn time(&self, time: Nanos) -> String {
         if self.date.is_time_of_day() {
@@ -157,21 +180,6 @@ impl Inspection {
             Err(_) => format!("{} ns", time.0),
         }
     }
-}
-
-fn name(message_type: u8) -> String {
-    match message_type {
-        0x21..=0x7E => char::from(message_type).to_string(),
-        other => format!("0x{other:02X}"),
-    }
-}
-
-fn by_type(counts: impl Iterator<Item = (u8, u64)>) -> Value {
-    let map: Map<String, Value> = counts
-        .filter(|(_, count)| *count > 0)
-        .map(|(message_type, count)| (name(message_type), count.into()))
-        .collect();
-    map.into()
 }
 
 fn ends(ends: EventEnds) -> Value {

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clap::Args;
+use cli::{print, println};
 use transport::clock::Clock;
 
 use crate::run::RunError;

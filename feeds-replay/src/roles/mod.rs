@@ -8,21 +8,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use protocol::book::{BookState, BooksConfig, Start as BookStart};
 use protocol::channel::ChannelConfig;
 use protocol::line::Epoch;
+use protocol::log::{Recorder, Role};
 use protocol::record::{ChannelId, Lane};
 use publisher::date::{SessionDate, session_date};
 use publisher::drive::{Ending, drive};
 use publisher::feed::FeedSource;
+use publisher::filter::Filtered;
 use publisher::input::PRELOAD_BYTES;
 use publisher::itch::{BinaryFile, FramingOptions, Normaliser, NormaliserOptions};
-use publisher::open::{FeedOptions, open_feed};
+use publisher::open::{FeedOptions, open_feeds};
 use publisher::pace::Schedule;
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig};
 use publisher::turns::{IdleGaps, off_core_ns};
+use publisher::venue::{Venue, VenueOptions};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use subscriber::{Builder, Subscriber};
 use transport::clock::{Clock, IdleStrategy};
+use transport::log::{LogKeeper, LogSink, LogTx};
 use transport::shm::RingOptions;
 use transport::udp::{Interface, UdpOptions, UdpRx, UdpTx};
 use transport::{LaneRx, LaneTx, RingWriter};
@@ -143,6 +147,13 @@ pub(crate) fn udp_options(spec: &Spec) -> UdpOptions {
     options
 }
 
+/// The log of one process of a run, if it is to have one. The role and the transport are in its name.
+fn open_log(spec: &Spec, role: Role) -> Result<Option<(Recorder<LogSink>, LogKeeper)>, Failure> {
+    let Some(folder) = &spec.log else { return Ok(None) };
+    let path = folder.join(format!("{}-{}.log", spec.transport.name(), role.name()));
+    Ok(Some(transport::log::open(&path, role, &spec.channel, 0)?))
+}
+
 fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
     match &spec.feed {
         Feed::Generated { seed, symbols, messages, span_ns } => {
@@ -160,28 +171,34 @@ fn publish(spec: &Spec) -> Result<PublisherReport, Failure> {
             let date = session_date(Some(GENERATED_DATE), None, Path::new("generated"))?;
             let framing = FramingOptions::default();
             let source = BinaryFile::from_reader(Cursor::new(day), Path::new("the generated day"), framing);
-            publish_from(spec, source, date, false)
+            publish_from(spec, source, Normaliser::new(NormaliserOptions::default(), date), date)
         }
-        Feed::File { path, session, date, lenient, full, .. } => {
-            let options = FeedOptions { lenient: *lenient, session: session.clone(), preload: Some(PRELOAD_BYTES) };
-            let feed = open_feed(path, &options)?;
+        Feed::File { path, more, kind, session, date, lenient, full, filter, .. } => {
+            let options = FeedOptions {
+                feed: kind.as_deref().map(str::parse).transpose()?,
+                lenient: *lenient,
+                session: session.clone(),
+                preload: Some(PRELOAD_BYTES),
+            };
+            let paths = [std::slice::from_ref(path), more].concat();
+            let feed = open_feeds(&paths, &options)?;
             let date = feed.session_date(date.as_deref())?;
-            publish_from(spec, feed, date, *full)
+            let venue = feed.venue(date, VenueOptions { full: *full, ..VenueOptions::default() });
+            publish_from(spec, feed, Filtered::new(venue, filter.clone()), date)
         }
     }
 }
 
-fn publish_from<S: FeedSource>(
+fn publish_from<S: FeedSource, V: Venue>(
     spec: &Spec,
     source: S,
+    venue: V,
     date: SessionDate,
-    full: bool,
 ) -> Result<PublisherReport, Failure> {
     let mut notes = Vec::new();
     pin(spec.cores.map(|cores| cores.0), &mut notes);
     let stop = stop_flag()?;
     let clock = Clock::from_parts(&spec.clock.parse()?)?;
-    let venue = Normaliser::new(NormaliserOptions { full, ..NormaliserOptions::default() }, date);
     let config = ChannelConfig { books: books(spec), start: book_start(spec), digest_every: DIGEST_EVERY };
     let epoch = Epoch(1);
     let mut pipeline = Pipeline::new(source, venue, epoch, config);
@@ -209,9 +226,9 @@ fn publish_from<S: FeedSource>(
 }
 
 #[allow(clippy::too_many_arguments)]
-fn publish_over<S: FeedSource, L: LaneTx>(
+fn publish_over<S: FeedSource, V: Venue, L: LaneTx>(
     spec: &Spec,
-    pipeline: Pipeline<S, Normaliser>,
+    pipeline: Pipeline<S, V>,
     ring: RingWriter,
     lanes: L,
     control: Option<ControlAt>,
@@ -232,7 +249,9 @@ fn publish_over<S: FeedSource, L: LaneTx>(
     let Start { schedule } = hear()?;
     stop_with_parent(stop);
     let config = PublisherConfig { schedule, heartbeat_ns: HEARTBEAT_NS };
-    let mut publisher = Publisher::new(pipeline, ring, lanes, config);
+    let (log, keeper) = open_log(spec, Role::Publisher)?.unzip();
+    let log = log.map(|recorder| LogTx::new(recorder, &ring));
+    let mut publisher = Publisher::new(pipeline, ring, (lanes, log), config);
     let off_core = off_core_ns();
     let outcome = drive(&mut publisher, clock, idle(spec), stop, LINGER_NS);
     let off_core = off_core_since(off_core);
@@ -246,7 +265,7 @@ fn publish_over<S: FeedSource, L: LaneTx>(
         notes.push("the publisher's books outgrew their configured size and allocated during the run".into());
     }
     let took_ns = stats.first.map_or(0, |first| stats.last.0 - first.0);
-    Ok(PublisherReport {
+    let report = PublisherReport {
         messages: stats.messages,
         published: stats.lines,
         digests: publisher.pipeline().channel().digests_sent(),
@@ -264,7 +283,11 @@ fn publish_over<S: FeedSource, L: LaneTx>(
         error: outcome.as_ref().err().map(ToString::to_string),
         stopped: matches!(outcome, Ok(Ending::Stopped)),
         notes,
-    })
+    };
+    // Its log is closed with it.
+    drop(publisher);
+    keeper.map_or(Ok(()), LogKeeper::finish)?;
+    Ok(report)
 }
 
 fn subscribe(spec: &Spec) -> Result<SubscriberReport, Failure> {
@@ -310,6 +333,10 @@ fn subscribe_over<R: LaneRx>(
     losses: impl Fn(&R) -> (u64, u64, Vec<String>),
 ) -> Result<SubscriberReport, Failure> {
     pin(spec.cores.map(|cores| cores.1), &mut notes);
+    let (recorder, keeper) = open_log(spec, Role::Subscriber)?.unzip();
+    if let Some(recorder) = recorder {
+        subscriber = subscriber.logged(recorder);
+    }
     let stop = stop_flag()?;
     // One turn now, so that a ring that is there is attached to before the first line is written.
     subscriber.poll(&mut ());
@@ -350,7 +377,7 @@ fn subscribe_over<R: LaneRx>(
     if engine.books_grown() > 0 {
         notes.push("the subscriber's books outgrew their configured size and allocated during the run".into());
     }
-    Ok(SubscriberReport {
+    let report = SubscriberReport {
         delivered: counts.delivered,
         lost: counts.lost,
         gaps: counts.gaps,
@@ -374,7 +401,10 @@ fn subscribe_over<R: LaneRx>(
         refused_packets,
         ended: subscriber.has_ended(),
         notes,
-    })
+    };
+    drop(subscriber);
+    keeper.map_or(Ok(()), LogKeeper::finish)?;
+    Ok(report)
 }
 
 #[cfg(not(feature = "rdma"))]

@@ -64,7 +64,7 @@ pub(crate) fn serve(spec: &Spec, ring: &RingWriter, clock: Clock) -> Result<(Rdm
         deadline_ns: DEADLINE_NS,
         heartbeat_ns: HEARTBEAT_NS,
     };
-    let (lanes, door) = open(&options, ring)?;
+    let (lanes, _, door) = open(&options, ring, 0)?;
     let channel = ChannelInfo {
         name: spec.channel.clone(),
         id: ring.channel().0.get(),

@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
+use cli::{eprintln, println};
+use publisher::detect::FeedKind;
+use publisher::filter::Filter;
 use publisher::open::{FeedOptions, open_feed};
+use publisher::pace::Pace;
 use transport::clock::Clock;
 
 use super::analyse::{analyse, judged_latencies};
-use super::file::{Case, SlaFile};
+use super::file::{Case, Choice, SlaFile};
 use super::histograms::{hgrm, write_interval_log};
 use super::live::Shown;
 use super::machine::disclose;
@@ -50,8 +54,8 @@ An SLA file:
 The exit status is 0 if every limit is met, 1 if one is broken, 2 if the run is invalid and says nothing, 3 if it could \
 not be run. Ctrl-C ends it with the report of what was measured.")]
 pub struct SlaArguments {
-    /// The captures, one after the other: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; plain or gzip. Or the
-    /// word 'generated'.
+    /// The captures, one after the other: ITCH 5.0 as BinaryFILE, or as MoldUDP64 in pcap or pcapng; or one of DBN; plain or
+    /// compressed. Or the word 'generated'.
     #[arg(required = true)]
     pub captures: Vec<PathBuf>,
     /// What is promised.
@@ -69,6 +73,9 @@ pub struct SlaArguments {
     /// Only the cases of these names.
     #[arg(long = "case")]
     pub cases: Vec<String>,
+    /// What the capture is: itch, mold or dbn. Left out: told by its content.
+    #[arg(long, value_name = "KIND")]
+    pub feed: Option<FeedKind>,
     /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the packets' times, else the file's name.
     #[arg(long)]
     pub date: Option<String>,
@@ -136,7 +143,7 @@ impl SlaArguments {
             (false, _) => None,
         };
         let cores = if self.cores.is_empty() { publisher::pin::usable_cores() } else { self.cores.clone() };
-        let setup = |feed, more, books| Setup { feed, more, ring_lines: self.ring_lines, books, rdma, cores };
+        let setup = |feed, books| Setup { feed, ring_lines: self.ring_lines, books, rdma, cores };
         if self.captures == [Path::new("generated")] && !self.captures[0].exists() {
             let feed = Feed::Generated {
                 seed: self.seed,
@@ -144,28 +151,60 @@ impl SlaArguments {
                 messages: self.seconds * self.rate,
                 span_ns: self.seconds * 1_000_000_000,
             };
-            return Ok(setup(feed, Vec::new(), (usize::from(self.symbols) + 16, 1 << 17, 1 << 16)));
+            return Ok(setup(feed, (usize::from(self.symbols) + 16, 1 << 17, 1 << 16)));
         }
         // What is wrong with a file is said before anything is started.
-        let options = FeedOptions { lenient: self.lenient, session: self.session.clone(), preload: None };
+        let options =
+            FeedOptions { feed: self.feed, lenient: self.lenient, session: self.session.clone(), preload: None };
         let mut bytes = 0;
         for (at, path) in self.captures.iter().enumerate() {
             let feed = open_feed(path, &options)?;
             if at == 0 {
                 feed.session_date(self.date.as_deref())?;
             }
+            if !feed.counts_messages() {
+                self.check_uncounted(path, file)?;
+            }
             bytes += std::fs::metadata(path)?.len();
         }
         let books = if bytes > 64 << 20 { (1 << 14, 1 << 21, 1 << 19) } else { (1 << 10, 1 << 18, 1 << 16) };
         let feed = Feed::File {
             path: self.captures[0].clone(),
+            more: self.captures[1..].to_vec(),
+            kind: self.feed.map(|kind| kind.name().to_owned()),
             session: self.session.clone(),
             date: self.date.clone(),
             lenient: self.lenient,
             natural: self.natural,
             full: self.full,
+            filter: Filter::default(),
         };
-        Ok(setup(feed, self.captures[1..].to_vec(), books))
+        Ok(setup(feed, books))
+    }
+}
+
+impl SlaArguments {
+    /// A feed whose records do not tell their place in it, and whose bytes are not ours to move, is replayed as it is.
+    fn check_uncounted(&self, path: &Path, file: &SlaFile) -> Result<(), Failure> {
+        let asks = |case: &&Case| {
+            matches!(case.pace, Pace::Rate(_) | Pace::Bursts { .. })
+                || case.choice != Choice { loops: 1, ..Choice::default() }
+        };
+        if let Some(case) = file.cases.iter().find(asks) {
+            return Err(format!(
+                "{}: case {}: rates, bursts, loops and parts of a capture need ITCH, whose records tell their place in the \
+                 feed; give shape = \"captured\" or \"squeezed\", and the whole of the capture",
+                path.display(),
+                case.name
+            )
+            .into());
+        }
+        if self.captures.len() > 1 {
+            return Err(
+                format!("{}: several captures follow one another in ITCH alone; give one", path.display()).into()
+            );
+        }
+        Ok(())
     }
 }
 
@@ -185,7 +224,7 @@ pub fn run(arguments: &SlaArguments, stop: &AtomicBool) -> Result<Verdict, Failu
         std::fs::create_dir_all(out).map_err(|error| format!("--out {}: {error}", out.display()))?;
     }
     let clock = Clock::calibrate();
-    let disclosure = disclose(&setup.feed, &setup.more, clock)?;
+    let disclosure = disclose(&setup.feed, clock)?;
     let mut shown = Shown::new(arguments.json, stop);
     let mut cases = Vec::with_capacity(file.cases.len());
     let mut ramps = Vec::new();

@@ -79,6 +79,8 @@ pub struct Loaded {
     shift: u64,
     /// Messages of the open file are put after what is there already.
     begins: bool,
+    /// Messages are not ITCH: they are played as they are, once.
+    as_is: bool,
 }
 
 impl Loaded {
@@ -155,6 +157,45 @@ impl Loaded {
         Ok(())
     }
 
+    /// Reads all of `source`, whose messages are not ITCH and are played as they are.
+    ///
+    /// # Errors
+    /// [`LoadError`].
+    pub fn read_as_is(&mut self, source: &mut impl FeedSource, path: &std::path::Path) -> Result<(), LoadError> {
+        self.as_is = true;
+        let mut begins = false;
+        loop {
+            let message = source.next()?.map(|message| (message.bytes.to_vec(), message.capture));
+            while let Some(notice) = source.poll_notice() {
+                let missing = match notice {
+                    Notice::Gap(missing) => missing.count,
+                    Notice::Session { .. } => 0,
+                };
+                begins |= missing == 0;
+                if missing > 0 && !self.entries.is_empty() {
+                    self.entries.push(Entry { at: 0, len: 0, time: 0, capture: None, missing, begins: false });
+                }
+            }
+            let Some((bytes, capture)) = message else { return Ok(()) };
+            self.read += 1;
+            let Ok(len) = u16::try_from(bytes.len()) else { continue };
+            if self.bytes.len() + bytes.len() > MOST_BYTES {
+                return Err(LoadError::TooLong { path: path.to_owned() });
+            }
+            let at = self.bytes.len();
+            self.bytes.extend_from_slice(&bytes);
+            let begins = std::mem::take(&mut begins) && !self.entries.is_empty();
+            self.entries.push(Entry {
+                at,
+                len,
+                time: 0,
+                capture: capture.map(|capture| capture.0),
+                missing: 0,
+                begins,
+            });
+        }
+    }
+
     /// Messages of one round.
     pub fn messages(&self) -> u64 {
         self.entries.iter().filter(|entry| entry.missing == 0).count() as u64
@@ -165,7 +206,7 @@ impl Loaded {
     /// # Errors
     /// [`LoadError`], if nothing is left or it takes too long.
     pub fn play(mut self, rounds: u32, choice: &Choice) -> Result<Looped, LoadError> {
-        let rounds = rounds.max(1);
+        let rounds = if self.as_is { 1 } else { rounds.max(1) };
         let (Some(first), Some(last)) = (self.entries.first(), self.entries.last()) else {
             let why = format!(
                 "chosen were symbols {:?}, from {:?} to {:?} ns since midnight",

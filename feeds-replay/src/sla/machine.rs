@@ -17,7 +17,7 @@ const ISOLATING: [&str; 5] = ["isolcpus=", "nohz_full=", "rcu_nocbs=", "irqaffin
 ///
 /// # Errors
 /// A capture cannot be read.
-pub fn disclose(feed: &Feed, more: &[std::path::PathBuf], clock: Clock) -> std::io::Result<Disclosure> {
+pub fn disclose(feed: &Feed, clock: Clock) -> std::io::Result<Disclosure> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.starts_with(name));
@@ -38,7 +38,7 @@ pub fn disclose(feed: &Feed, more: &[std::path::PathBuf], clock: Clock) -> std::
             ),
             String::new(),
         )],
-        Feed::File { path, .. } => std::iter::once(path)
+        Feed::File { path, more, .. } => std::iter::once(path)
             .chain(more)
             .map(|path| Ok((path.display().to_string(), hash(path)?)))
             .collect::<std::io::Result<_>>()?,

@@ -11,8 +11,10 @@ use protocol::line::Stamp;
 use protocol::record::{InstrumentId, Kind, Record};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
+use publisher::counters::Counters;
+use publisher::date::SessionDate;
 use publisher::feed::{FeedError, FeedSource, Message, Notice};
-use publisher::venue::Venue;
+use publisher::venue::{Rejected, Venue};
 use transport::clock::Clock;
 use transport::{LaneRx, LaneTx, RingWriter};
 
@@ -141,6 +143,38 @@ impl<V: Venue> Venue for VenueProbe<V> {
     #[inline]
     fn time(&self, message: &Message<'_>) -> Option<Nanos> {
         self.inner.time(message)
+    }
+
+    fn venue_time(&self, message: &Message<'_>) -> Option<Nanos> {
+        self.inner.venue_time(message)
+    }
+
+    fn check(&self, bytes: &[u8]) -> Result<(), Rejected> {
+        self.inner.check(bytes)
+    }
+
+    fn type_of(&self, bytes: &[u8]) -> Option<u8> {
+        self.inner.type_of(bytes)
+    }
+
+    fn type_name(&self, message_type: u8) -> String {
+        self.inner.type_name(message_type)
+    }
+
+    fn says_start(&self) -> bool {
+        self.inner.says_start()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.inner.counters()
+    }
+
+    fn instrument_count(&self) -> u32 {
+        self.inner.instrument_count()
+    }
+
+    fn date(&self) -> SessionDate {
+        self.inner.date()
     }
 }
 

@@ -17,6 +17,7 @@ use publisher::open::{FeedOptions, open_feed};
 use publisher::pipeline::Pipeline;
 use publisher::publisher::{Publisher, PublisherConfig, Turn};
 use publisher::turns::{IdleGaps, off_core_ns};
+use publisher::venue::{AnyVenue, Venue, VenueOptions};
 use subscriber::{Builder, Subscriber};
 use transport::clock::{Clock, IdleStrategy};
 use transport::shm::{RingOptions, RxOptions, ShmRx};
@@ -59,16 +60,18 @@ pub(crate) fn run(role: &str, spec: &str) -> bool {
     say(&said).is_ok() && fine
 }
 
-/// The feed of a run, in memory, and its date.
-pub(crate) fn load(spec: &SlaSpec) -> Result<(Looped, SessionDate), Failure> {
+/// The feed of a run, in memory, what normalises it, and its date.
+fn load(spec: &SlaSpec) -> Result<(Looped, AnyVenue, SessionDate, bool), Failure> {
     let mut loaded = Loaded::new();
-    let date = match &spec.run.feed {
+    let (venue, date, counts_messages) = match &spec.run.feed {
         Feed::Generated { seed, symbols, messages, span_ns } => {
             let options = GenerateOptions {
                 seed: *seed,
                 symbols: *symbols,
                 messages: *messages,
                 span_ns: Some(*span_ns),
+                // No longer than what UDP on one host takes in well under a millisecond.
+                longest_burst: 256,
                 ..GenerateOptions::default()
             };
             let mut day = Vec::new();
@@ -76,36 +79,47 @@ pub(crate) fn load(spec: &SlaSpec) -> Result<(Looped, SessionDate), Failure> {
             let path = Path::new("the generated day");
             let mut source = BinaryFile::from_reader(Cursor::new(day), path, FramingOptions::default());
             loaded.read(&mut source, &spec.choice, path)?;
-            session_date(Some(GENERATED_DATE), None, Path::new("generated"))?
+            let date = session_date(Some(GENERATED_DATE), None, Path::new("generated"))?;
+            (AnyVenue::Itch(Normaliser::new(NormaliserOptions::default(), date)), date, true)
         }
-        Feed::File { path, session, date, lenient, .. } => {
-            let options = FeedOptions { lenient: *lenient, session: session.clone(), preload: Some(PRELOAD_BYTES) };
-            let mut first_date = None;
-            for path in std::iter::once(path).chain(&spec.more) {
+        Feed::File { path, more, kind, session, date, lenient, full, .. } => {
+            let options = FeedOptions {
+                feed: kind.as_deref().map(str::parse).transpose()?,
+                lenient: *lenient,
+                session: session.clone(),
+                preload: Some(PRELOAD_BYTES),
+            };
+            let mut first = None;
+            for path in std::iter::once(path).chain(more) {
                 let mut feed = open_feed(path, &options)?;
-                if first_date.is_none() {
-                    first_date = Some(feed.session_date(date.as_deref())?);
+                let counts_messages = feed.counts_messages();
+                if first.is_none() {
+                    let date = feed.session_date(date.as_deref())?;
+                    let venue = feed.venue(date, VenueOptions { full: *full, ..VenueOptions::default() });
+                    first = Some((venue, date, counts_messages));
                 }
-                loaded.read(&mut feed, &spec.choice, path)?;
+                if counts_messages {
+                    loaded.read(&mut feed, &spec.choice, path)?;
+                } else {
+                    loaded.read_as_is(&mut feed, path)?;
+                }
             }
-            first_date.ok_or("no file")?
+            first.ok_or("no file")?
         }
     };
-    Ok((loaded.play(spec.choice.loops, &spec.choice)?, date))
+    Ok((loaded.play(spec.choice.loops, &spec.choice)?, venue, date, counts_messages))
 }
 
 fn publish(spec: &SlaSpec) -> Result<SentReport, Failure> {
     let run = &spec.run;
-    let full = matches!(run.feed, Feed::File { full: true, .. });
-    let (source, date) = load(spec)?;
-    let planned = Planned { messages: source.messages() };
+    let (source, venue, date, counts_messages) = load(spec)?;
+    let planned = Planned { messages: source.messages(), counts_messages };
     let clock = Clock::from_parts(&run.clock.parse()?)?;
     let mut notes = Vec::new();
     pin(spec.core, &mut notes);
     let options = RingOptions::new(&run.channel, CHANNEL, Lane::new(0), Epoch(1), run.ring_lines);
     let ring = RingWriter::create(&options)?;
     let steps = Steps::new(clock, planned.messages as usize / 32 + 64);
-    let venue = Normaliser::new(NormaliserOptions { full, ..NormaliserOptions::default() }, date);
     let config = ChannelConfig { books: books(run), start: book_start(run), digest_every: DIGEST_EVERY };
     let pipeline = Pipeline::new(SourceProbe::new(source, &steps), VenueProbe::new(venue, &steps), Epoch(1), config);
     let sending = Sending { spec, clock, steps, planned, date, notes };
@@ -137,7 +151,7 @@ struct Sending<'a> {
     notes: Vec<String>,
 }
 
-type SlaPipeline = Pipeline<SourceProbe<Looped>, VenueProbe<Normaliser>>;
+type SlaPipeline = Pipeline<SourceProbe<Looped>, VenueProbe<AnyVenue>>;
 
 impl Sending<'_> {
     fn publish<L: LaneTx>(
@@ -185,7 +199,7 @@ impl Sending<'_> {
         let off_core_ns = off_core_since(off_core);
         linger(&mut publisher, clock);
         let stats = publisher.stats();
-        let venue = publisher.pipeline().venue().inner().counters();
+        let venue = publisher.pipeline().venue().counters();
         log::write(&spec.folder.join("publisher.gaps"), turns.gaps())?;
         log::write(&spec.folder.join("publisher.steps"), &self.steps.take())?;
         let mut report = SentReport {

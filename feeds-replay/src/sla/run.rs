@@ -30,8 +30,6 @@ pub const MOST_SAMPLES: usize = 24 << 20;
 pub struct Setup {
     /// What is published.
     pub feed: Feed,
-    /// More captures behind it.
-    pub more: Vec<PathBuf>,
     /// Lines in the ring.
     pub ring_lines: usize,
     /// Sizes of the books.
@@ -63,6 +61,8 @@ pub struct RawRun {
     pub notes: Vec<String>,
     /// The clock's numbers.
     pub clock: String,
+    /// What the publisher found its feed to be.
+    pub planned: Planned,
     /// Where the logs are.
     pub folder: PathBuf,
 }
@@ -196,6 +196,7 @@ pub fn run_case(
         date: published.date,
         notes,
         clock: spec.run.clock,
+        planned,
         folder: folder.to_owned(),
     })
 }
@@ -219,6 +220,7 @@ fn first_spec(setup: &Setup, case: &Case, folder: &Path, clock: Clock) -> (Vec<u
         port: 20_000 + (pid % 40_000) as u16,
         rdma: setup.rdma.clone(),
         control: None,
+        log: None,
         clock: clock.to_parts().to_string(),
         cores: match cores[..] {
             [publisher, subscriber, ..] => Some((publisher, subscriber)),
@@ -228,7 +230,6 @@ fn first_spec(setup: &Setup, case: &Case, folder: &Path, clock: Clock) -> (Vec<u
     };
     let spec = SlaSpec {
         run,
-        more: setup.more.clone(),
         choice: case.choice.clone(),
         percentiles: case.limits.iter().map(|limit| limit.percentile).collect(),
         folder: folder.to_owned(),

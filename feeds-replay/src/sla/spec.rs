@@ -13,8 +13,6 @@ use crate::spec::{Ready, Spec};
 pub struct SlaSpec {
     /// Everything that a run over one transport has.
     pub run: Spec,
-    /// More captures, which follow the first.
-    pub more: Vec<PathBuf>,
     /// Which messages, how often.
     pub choice: Choice,
     /// The percentiles that limits are about.
@@ -36,6 +34,8 @@ pub struct SlaSpec {
 pub struct Planned {
     /// Messages, all rounds together.
     pub messages: u64,
+    /// Each record tells its message's place in the feed (in DBN the sequence is the venue's own).
+    pub counts_messages: bool,
 }
 
 /// How a thread's loop went.

@@ -1,6 +1,8 @@
 use super::*;
 use crate::record::{InstrumentId, Kind, Record};
 
+mod pair;
+
 const EPOCH: Epoch = Epoch(1);
 
 fn stamp(sequence: u64) -> Stamp {
@@ -29,6 +31,7 @@ enum Seen {
     Epoch(u16, u16),
     Silent(u16),
     End(u64),
+    Split(Split),
 }
 
 /// Notes what is delivered, and checks that each line is the one its stamp says.
@@ -66,6 +69,9 @@ impl Delivery for Notes {
     }
     fn on_end(&mut self, at: Stamp) {
         self.seen.push(Seen::End(at.sequence().0));
+    }
+    fn on_split(&mut self, split: Split) {
+        self.seen.push(Seen::Split(split));
     }
 }
 
@@ -438,7 +444,7 @@ fn every_line_is_delivered_or_named_exactly_once_whatever_the_network_does() {
                 }
                 Seen::End(at) => assert_eq!(at, total + 1, "seed {seed}"),
                 Seen::Silent(_) => {}
-                Seen::Epoch(..) => panic!("seed {seed}: no epoch changed"),
+                Seen::Epoch(..) | Seen::Split(_) => panic!("seed {seed}: {seen:?}"),
             }
         }
         assert_eq!(next, total + 1, "seed {seed}: everything is accounted for");
@@ -446,4 +452,52 @@ fn every_line_is_delivered_or_named_exactly_once_whatever_the_network_does() {
         assert_eq!((counts.delivered, counts.lost), (total - named, named), "seed {seed}");
         assert!(loss > 0 || named == 0 || counts.early_overflows > 0 || lanes > 1, "seed {seed}: {named} lost");
     }
+}
+
+#[test]
+fn patience_that_passed_while_nobody_polled_begins_anew() {
+    let mut b = Bench::new(2, 16);
+    b.run(0, 0, stamp(1), 2);
+    b.run(10, 0, stamp(4), 2);
+    b.seen();
+    let due = b.arbiter.next_timeout().expect("something is missing");
+    assert_eq!(due, Nanos(110));
+    // Its owner was stopped: what the other path brought meanwhile has not been read yet.
+    let late = due.0 + OVERSLEPT_NS;
+    b.timeout(late);
+    assert_eq!((b.seen(), b.arbiter.counts().overslept), (vec![Seen::Silent(0)], 1));
+    assert_eq!(b.arbiter.next_timeout(), Some(Nanos(late + 100)));
+    b.run(late + 50, 1, stamp(3), 1);
+    assert_eq!(b.seen(), [Seen::Lines(3, 3)]);
+    // The next hole is another matter; and who is late by less than that declares it.
+    b.run(late + 60, 0, stamp(8), 1);
+    b.timeout(late + 60 + 100 + OVERSLEPT_NS - 1);
+    assert_eq!(b.seen()[..1], [Seen::Gap(6, 2, LossCause::Missing)]);
+}
+
+#[test]
+fn holes_that_were_known_before_a_pause_are_given_up_together_after_it() {
+    let mut b = Bench::new(2, 16);
+    b.run(0, 0, stamp(1), 2);
+    b.run(10, 0, stamp(4), 1);
+    b.run(20, 0, stamp(6), 1);
+    b.timeout(5_000_000);
+    b.timeout(5_000_100);
+    let gaps: Vec<Seen> = b.seen().into_iter().filter(|seen| matches!(seen, Seen::Gap(..))).collect();
+    assert_eq!(gaps, [Seen::Gap(3, 1, LossCause::Missing), Seen::Gap(5, 1, LossCause::Missing)]);
+    assert_eq!(b.arbiter.counts().overslept, 1);
+}
+
+#[test]
+fn who_polls_seldom_is_told_all_the_same() {
+    let mut b = Bench::new(2, 16);
+    b.run(0, 0, stamp(1), 2);
+    b.run(10, 0, stamp(4), 1);
+    // Every turn is late by far more than a turn can take.
+    for turn in 1..4 {
+        b.timeout(turn * 50 * OVERSLEPT_NS);
+    }
+    let gaps: Vec<Seen> = b.seen().into_iter().filter(|seen| matches!(seen, Seen::Gap(..))).collect();
+    assert_eq!(gaps, [Seen::Gap(3, 1, LossCause::Missing)]);
+    assert_eq!(b.arbiter.counts().overslept, 1);
 }

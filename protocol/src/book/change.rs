@@ -38,6 +38,9 @@ impl Books {
                     // line tells.
                     book.stale = book.gapped;
                     book.fed_by = FedBy::Nothing;
+                    // A Clear that begins a snapshot of the venue's: the book is whole at the snapshot's LAST, which may come
+                    // in a later event.
+                    book.filling = record.flags.has(Flags::SNAPSHOT) && !record.flags.has(Flags::LAST);
                 });
             }
             Kind::STATUS => {
@@ -50,6 +53,14 @@ impl Books {
             Kind::VENUE_GAP => self.set_suspect(instrument, StateReason::VenueGap),
             _ => {}
         }
+        if record.flags.has(Flags::SNAPSHOT.with(Flags::LAST)) {
+            self.end_filling(instrument);
+        }
+    }
+
+    #[cold]
+    fn end_filling(&mut self, instrument: InstrumentId) {
+        self.set_state(instrument, StateReason::Snapshot, |book| book.filling = false);
     }
 
     /// The ladder of a record that may feed this book in this way (it is decided by what comes first).

@@ -161,6 +161,8 @@ struct Book {
     unjudged: bool,
     /// A snapshot has been asked for.
     snapshotting: bool,
+    /// A snapshot of the venue's is coming in several events: what came of it so far is not the whole book.
+    filling: bool,
     fed_by: FedBy,
 }
 
@@ -182,11 +184,12 @@ impl Book {
         trading_known: true,
         unjudged: false,
         snapshotting: false,
+        filling: false,
         fed_by: FedBy::Nothing,
     };
 
     fn state(&self) -> BookState {
-        match (self.complete, self.stale, self.suspect) {
+        match (self.complete, self.stale, self.suspect || self.filling) {
             (false, ..) | (true, true, _) if self.snapshotting => BookState::Snapshotting,
             (false, ..) => BookState::Unknown,
             (true, true, _) => BookState::Stale,
@@ -363,6 +366,15 @@ impl Books {
         self.make_stale(StateReason::Gap);
     }
 
+    /// Lines were delivered that the publisher which goes on may not have sent: every book is Stale, and its count, which
+    /// is the same for both, proves nothing. A digest that agrees does, or a snapshot.
+    pub fn on_split(&mut self) {
+        self.make_stale(StateReason::Split);
+        for at in 0..self.books.len() {
+            self.break_count(InstrumentId(at as u32));
+        }
+    }
+
     /// A new epoch begins: counts start again, and every book is Stale until the new epoch says what it holds.
     pub fn on_epoch(&mut self) {
         self.make_stale(StateReason::NewEpoch);
@@ -430,6 +442,9 @@ impl Books {
     /// What `instrument_seq` a line of this instrument would have had that came last of all: its own lines so far plus the
     /// channel-wide ones. `None` where that is not known: no line of it came since a start in the middle, or lines are lost.
     pub fn instrument_seq(&self, instrument: InstrumentId) -> Option<u32> {
+        if instrument == InstrumentId::CHANNEL {
+            return (self.channel_counted && !self.channel_gapped).then_some(self.channel_seq);
+        }
         let book = self.books.get(instrument.index()).filter(|book| book.counted && !book.gapped)?;
         Some(book.last_seq.wrapping_add(self.channel_seq.wrapping_sub(book.channel_at_last)))
     }

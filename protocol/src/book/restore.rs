@@ -87,7 +87,7 @@ impl Books {
         let told = self.events.len();
         self.set_state(instrument, StateReason::Snapshot, |book| {
             book.complete = true;
-            book.suspect = snapshot.begin.suspect;
+            (book.suspect, book.filling) = (snapshot.begin.suspect, false);
             (book.stale, book.broken, book.gapped, book.snapshotting) = (false, false, false, false);
         });
         self.replay(instrument, since);

@@ -35,6 +35,8 @@ pub enum StateReason {
     Gap,
     /// A new epoch began.
     NewEpoch,
+    /// The channel's publishers do not say the same, and lines of the one that is withdrawn may be in this book.
+    Split,
     /// The next record after a gap continued the instrument's own count: nothing of it was lost.
     Continued,
     /// The publisher's digest agrees with this book.

@@ -124,6 +124,7 @@ impl Books {
         self.set_state(instrument, reason, |book| {
             book.complete = true;
             book.suspect = false;
+            book.filling = false;
             book.unjudged = false;
             book.stale = false;
             book.broken = false;
@@ -158,7 +159,11 @@ impl Books {
             (false, true) => {
                 self.digests.compared += 1;
                 self.set_state(instrument, StateReason::DigestAgreed, |book| {
-                    (book.suspect, book.unjudged) = (suspect, false);
+                    // In the middle of a venue's snapshot both are Suspect, and that says nothing of afterwards.
+                    if !book.filling {
+                        book.suspect = suspect;
+                    }
+                    book.unjudged = false;
                 });
             }
             (false, false) => {

@@ -17,10 +17,12 @@
 //!                                           and presents the token
 //!  Disconnect { channel }              ──►
 //!                                      ◄──  Disconnected
-//!  Recover { channel }                 ──►
-//!                                      ◄──  Recovery { connection, key }; requests then go to the recovery server,
-//!                                           by datagrams that bear this key
-//!                                      ◄──  Dropped { … }, Changed { … }   unasked, when it happens
+//!  Recover { channel, ring }           ──►
+//!                                      ◄──  Recovery { connection, key, token }; requests then go to the recovery server,
+//!                                           by datagrams that bear this key; answers come the same way, or into the ring
+//!                                           if there is one, which a connection of the card's with this token writes
+//!  Position { channel, next, … }       ──►  for who wants to be tracked: no answer
+//!                                      ◄──  Dropped { … }, Changed { … }, Behind { … }   unasked, when it happens
 //! ```
 //!
 //! A session that holds a connection for its client lives as long as the client wants; when it ends, so does the
@@ -82,6 +84,20 @@ pub enum Request {
     Recover {
         /// The channel.
         channel: u16,
+        /// Where answers are to be written by RDMA; without it they come as datagrams. What it wants next says nothing here.
+        #[serde(default)]
+        ring: Option<RingOffer>,
+    },
+    /// How far it has read: said now and then, it is told when its ring is nearly full ([`Reply::Behind`]). The only request
+    /// that is not answered.
+    Position {
+        /// The channel.
+        channel: u16,
+        /// The stamp of the line that it reads next.
+        next: u64,
+        /// Lines of the ring that it reads, where that is not the publisher's own.
+        #[serde(default)]
+        ring_lines: Option<u64>,
     },
 }
 
@@ -160,13 +176,25 @@ pub enum Reply {
         connection: u16,
         /// What stands in each of its requests.
         key: RequestKey,
+        /// If a ring was offered: what its connection will present, good for one.
+        #[serde(default)]
+        token: Option<OneTimeToken>,
     },
-    /// Unasked: the connection to the client's ring could not be made, or is over.
+    /// Unasked: the connection to the client's ring could not be made, or is over: to the ring of lines, or of answers.
     Dropped {
         /// The channel.
         channel: u16,
         /// Why.
         why: String,
+    },
+    /// Unasked, once in a session: the client said how far it has read, and is about to lose lines. It is tracked no more.
+    Behind {
+        /// The channel.
+        channel: u16,
+        /// Lines between it and the newest.
+        lines: u64,
+        /// Lines of its ring.
+        ring_lines: u64,
     },
     /// Unasked: the channels are reached in another way than before.
     Changed {

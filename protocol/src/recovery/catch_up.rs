@@ -19,9 +19,9 @@ pub struct CatchUpConfig {
 }
 
 impl Default for CatchUpConfig {
-    /// 65,536 lines (4 MiB), and 16,384 lines of snapshots.
+    /// 65,536 lines (4 MiB), and 131,072 lines of snapshots.
     fn default() -> CatchUpConfig {
-        CatchUpConfig { recent_lines: 1 << 16, held_lines: 1 << 14 }
+        CatchUpConfig { recent_lines: 1 << 16, held_lines: 1 << 17 }
     }
 }
 

@@ -33,6 +33,25 @@ impl History {
         self.mask + 1
     }
 
+    /// Makes room for `lines` lines, a power of two, if there is less; what is held stays. Allocates.
+    ///
+    /// # Panics
+    /// If `lines` is not a power of two.
+    pub fn grow(&mut self, lines: usize) {
+        if lines as u64 <= self.capacity() {
+            return;
+        }
+        let mut larger = History::new(lines);
+        larger.restart(self.first);
+        let mut from = self.first;
+        while from < self.next {
+            let run = self.run(from, self.len());
+            larger.push(from, run);
+            from = from.plus(run.len() as u64);
+        }
+        *self = larger;
+    }
+
     /// How many lines are held.
     pub fn len(&self) -> u64 {
         self.next.0 - self.first.0
@@ -136,6 +155,20 @@ mod tests {
         history.push(first, &lines(first, 11));
         assert_eq!((history.first(), history.len()), (first.plus(7), 4));
         assert!(history.get(first.plus(10)).expect("held").verifies(first.plus(10)));
+    }
+
+    #[test]
+    fn a_history_that_grows_holds_what_it_held_and_more() {
+        let first = Stamp::new(Epoch(1), SequenceNumber(1));
+        let mut history = History::new(4);
+        history.push(first, &lines(first, 7));
+        history.grow(4);
+        assert_eq!(history.capacity(), 4);
+        history.grow(16);
+        assert_eq!((history.capacity(), history.first(), history.len()), (16, first.plus(3), 4));
+        history.push(first.plus(7), &lines(first.plus(7), 12));
+        assert_eq!((history.first(), history.len()), (first.plus(3), 16));
+        assert!(history.range(first.plus(3), first.plus(19)).all(|(stamp, line)| line.verifies(stamp)));
     }
 
     #[test]

@@ -19,6 +19,8 @@ use super::request::{Ask, Connection, Request};
 pub struct RecoveryConfig {
     /// Lines of replies that may be under way; a power of two, at most what the server keeps for a connection.
     pub reply_lines: usize,
+    /// The most lines of one instrument's snapshot; one that is longer than half of `reply_lines` comes by itself.
+    pub snapshot_lines: usize,
     /// An answer that is not complete after this long is asked for again, ns; each time after twice as long.
     pub request_timeout_ns: u64,
     /// Times that one request is sent before it is given up.
@@ -41,11 +43,12 @@ pub struct RecoveryConfig {
 }
 
 impl Default for RecoveryConfig {
-    /// 8,192 lines; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once; 300 us hedge; 8 lines; 1 ms,
-    /// 24 rounds.
+    /// 8,192 lines, and 131,072 of one snapshot; 5 ms, six attempts; 100 us of jitter; 2,000 requests a second, 16 at once;
+    /// 300 us hedge; 8 lines; 1 ms, 24 rounds.
     fn default() -> RecoveryConfig {
         RecoveryConfig {
             reply_lines: 8192,
+            snapshot_lines: 1 << 17,
             request_timeout_ns: 5_000_000,
             attempts: 6,
             jitter_ns: 100_000,
@@ -174,6 +177,8 @@ struct Outstanding {
     due: Nanos,
     /// Times it was sent.
     sent: u32,
+    /// Its time was over while nobody turned this, and began anew: once for each time it is sent.
+    excused: bool,
 }
 
 /// Rounds of requests for snapshots.
@@ -229,7 +234,7 @@ impl Recovery {
             session,
             random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
             replies: Replies::new(session.connection, config.reply_lines),
-            reader: Reader::new(config.reply_lines / 2),
+            reader: Reader::new(config.reply_lines / 2, config.snapshot_lines),
             outstanding: Vec::with_capacity(LINE_REQUESTS + 1),
             number: 0,
             out: VecDeque::with_capacity(LINE_REQUESTS + 4),
@@ -302,6 +307,12 @@ impl Recovery {
             self.replies.on_run(first, lines, now, |run| reader.read(run, now, arbiter, target));
         if self.replies.next() > before {
             self.again = None;
+            // A long answer is on its way for as long as it takes: what is waited for is its next line.
+            if let Some((reading, _)) = self.reader.reading()
+                && let Some(outstanding) = self.outstanding.iter_mut().find(|waiting| waiting.number == reading)
+            {
+                outstanding.due = outstanding.due.max(now.plus(self.config.request_timeout_ns));
+            }
         }
         self.take_answers(now, target);
     }
@@ -368,7 +379,7 @@ impl Recovery {
     fn ask(&mut self, ask: Ask, now: Nanos) {
         self.number += 1;
         let due = now.plus(self.config.request_timeout_ns + self.jitter());
-        self.outstanding.push(Outstanding { number: self.number, ask, due, sent: 1 });
+        self.outstanding.push(Outstanding { number: self.number, ask, due, sent: 1, excused: false });
         self.send(self.number, ask);
     }
 
@@ -423,7 +434,7 @@ impl Recovery {
     fn ask_again<T: Recovering>(&mut self, now: Nanos, arbiter: &Arbiter, target: &mut T) {
         let mut at = 0;
         while at < self.outstanding.len() {
-            let Outstanding { number, ask, due, sent } = self.outstanding[at];
+            let Outstanding { number, ask, due, sent, excused } = self.outstanding[at];
             if let Ask::Lines { first, count } = ask
                 && arbiter.next().is_none_or(|next| next >= first.plus(count))
             {
@@ -432,6 +443,18 @@ impl Recovery {
             }
             at += 1;
             if now < due {
+                continue;
+            }
+            // Whoever turns this was not running: the answer may wait in a queue that could not be read meanwhile. Not twice:
+            // who turns this seldom would else wait for ever.
+            let overslept = !excused && now.since(due) > self.config.request_timeout_ns as i64;
+            // Its lines stand behind others that are asked for by themselves.
+            let is_held_up = self.replies.hole_since.is_some()
+                && self.reader.reading().is_some_and(|(reading, _)| reading == number);
+            if sent > 0 && (overslept || is_held_up) {
+                let outstanding = &mut self.outstanding[at - 1];
+                (outstanding.due, outstanding.excused) =
+                    (now.plus(self.config.request_timeout_ns), overslept || excused);
                 continue;
             }
             if sent >= self.config.attempts {
@@ -460,7 +483,7 @@ impl Recovery {
             }
             let wait = (self.config.request_timeout_ns << sent.min(4)) + self.jitter();
             let outstanding = &mut self.outstanding[at - 1];
-            (outstanding.sent, outstanding.due) = (sent + 1, now.plus(wait));
+            (outstanding.sent, outstanding.due, outstanding.excused) = (sent + 1, now.plus(wait), false);
         }
     }
 
@@ -583,7 +606,7 @@ impl Recovery {
             return;
         };
         if self.may_send(now) {
-            let max_lines = self.config.reply_lines as u64 / 2 - 1;
+            let max_lines = self.config.snapshot_lines as u64;
             target.on_snapshots_asked(first, last);
             self.ask(Ask::Snapshots { first, last, not_before, max_lines }, now);
         }
@@ -641,7 +664,7 @@ impl Recovery {
             // Not yet: the same under another number, for this one has been answered.
             self.number += 1;
             let due = now.plus((self.config.request_timeout_ns >> 3) << sent.min(6));
-            self.outstanding[at] = Outstanding { number: self.number, ask, due, sent };
+            self.outstanding[at] = Outstanding { number: self.number, ask, due, sent, excused: false };
             return;
         }
         self.outstanding.swap_remove(at);

@@ -33,12 +33,13 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// For replies of at most `lines` lines.
-    pub(super) fn new(lines: usize) -> Reader {
+    /// For replies of at most `lines` lines, and snapshots of at most `snapshot_lines`. Memory for the longest of these is
+    /// asked for now, and touched when one comes.
+    pub(super) fn new(lines: usize, snapshot_lines: usize) -> Reader {
         Reader {
             reading: None,
             lines: Vec::with_capacity(lines),
-            records: Vec::with_capacity(lines),
+            records: Vec::with_capacity(lines.max(snapshot_lines)),
             snapshot_lines: 0,
             done: Vec::with_capacity(16),
             counts: ReaderCounts::default(),

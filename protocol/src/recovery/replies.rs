@@ -55,7 +55,7 @@ impl Replies {
             }
             let mut old = 0;
             for (i, line) in lines.iter().enumerate() {
-                old += u64::from(!self.early.insert(first.plus(i as u64), line, PATH, now));
+                old += u64::from(!self.early.insert(first.plus(i as u64), line, PATH, None, now));
             }
             return old;
         }
@@ -70,7 +70,7 @@ impl Replies {
 
     fn drain(&mut self, now: Nanos, mut read: impl FnMut(&[Line])) {
         loop {
-            let (run, _) = self.early.run_from(self.next);
+            let (run, ..) = self.early.run_from(self.next);
             if run.is_empty() {
                 break;
             }

@@ -8,6 +8,8 @@ use std::collections::VecDeque;
 use crate::arbiter::{Delivery, Gap};
 use crate::book::{BooksConfig, Start};
 use crate::line::{Epoch, Line, SequenceNumber, Stamp};
+use crate::log::{OwnDigest, OwnDigests};
+use crate::pair::Split;
 use crate::record::{InstrumentId, Lane, Record};
 use crate::run::LanePath;
 use crate::time::Nanos;
@@ -22,8 +24,11 @@ use super::source::SnapshotSource;
 pub struct ResponderConfig {
     /// Lines of the stream that are kept; a power of two.
     pub history_lines: usize,
-    /// Lines of its replies that are kept for each connection; a power of two. No reply is longer than half of it.
+    /// Lines of its replies that are kept for each connection; a power of two. No reply is longer than half of it, but for the
+    /// snapshot of an instrument that is longer by itself: what is kept grows then, up to `most_reply_lines`, and stays so.
     pub reply_lines: usize,
+    /// A power of two; no reply is longer than this, less two.
+    pub most_reply_lines: usize,
     /// Requests of one connection that may wait.
     pub waiting: usize,
     /// Lines that a connection gets in a second.
@@ -37,12 +42,13 @@ pub struct ResponderConfig {
 }
 
 impl Default for ResponderConfig {
-    /// 2^20 lines of history (64 MiB), 8,192 reply lines (512 KiB a connection), 16 requests waiting, a million lines a
-    /// second, 8,192 at once.
+    /// 2^20 lines of history (64 MiB), 8,192 reply lines (512 KiB a connection) and at most 2^18 (16 MiB), 16 requests
+    /// waiting, a million lines a second, 8,192 at once.
     fn default() -> ResponderConfig {
         ResponderConfig {
             history_lines: 1 << 20,
             reply_lines: 8192,
+            most_reply_lines: 1 << 18,
             waiting: 16,
             lines_per_s: 1_000_000,
             burst_lines: 8192,
@@ -224,8 +230,20 @@ impl Responder {
     /// The next lines to send, at most `max_lines` of them, to whosever turn it is and within the rates allowed. Call until
     /// it returns `None`.
     pub fn poll_reply(&mut self, now: Nanos, max_lines: usize) -> Option<ReplyRun<'_>> {
+        self.poll_reply_within(now, |_| max_lines)
+    }
+
+    /// The same where the way to each has room of its own: whoever has none now, 0, is passed over and keeps its turn.
+    pub fn poll_reply_within(&mut self, now: Nanos, room: impl Fn(Connection) -> usize) -> Option<ReplyRun<'_>> {
         let (turn, count) = (self.turn, self.peers.len());
-        let at = (0..count).map(|i| (turn + i) % count).find(|at| self.prepare(*at, now))?;
+        let room_of = |responder: &Responder, at: usize| {
+            let peer = &responder.peers[at];
+            if peer.is_idle() { 0 } else { room(peer.connection) }
+        };
+        let (at, max_lines) = (0..count).map(|i| (turn + i) % count).find_map(|at| {
+            let room = room_of(self, at);
+            (room > 0 && self.prepare(at, now)).then_some((at, room))
+        })?;
         self.turn = at + 1;
         let (lines_per_s, counts) = (self.config.lines_per_s.max(1), &mut self.counts);
         let peer = &mut self.peers[at];
@@ -250,8 +268,11 @@ impl Responder {
 
     /// When [`Responder::poll_reply`] has something again for somebody whose rate is used up; `None` if nobody waits.
     pub fn next_timeout(&self) -> Option<Nanos> {
-        let waits = |peer: &&Peer| !peer.again.is_empty() || peer.has_unsent() || !peer.waiting.is_empty();
-        self.peers.iter().filter(waits).map(|peer| Nanos(peer.paid.0.saturating_sub(self.burst_ns()))).min()
+        self.peers
+            .iter()
+            .filter(|peer| !peer.is_idle())
+            .map(|peer| Nanos(peer.paid.0.saturating_sub(self.burst_ns())))
+            .min()
     }
 
     fn burst_ns(&self) -> u64 {
@@ -288,7 +309,8 @@ impl Responder {
         let answer = match request.ask {
             Ask::Lines { first, count } => self.lines(first, count.min(limit)),
             Ask::Snapshots { first, last, not_before, max_lines } => {
-                self.snapshots(first, last, not_before, max_lines.min(limit))
+                let most = (self.config.most_reply_lines as u64).saturating_sub(2);
+                self.snapshots(first, last, not_before, [limit.min(max_lines), most.min(max_lines)])
             }
             Ask::Replies { .. } => unreachable!("answered at once"),
         };
@@ -296,6 +318,8 @@ impl Responder {
         let begin =
             ReplyBegin { request: request.number, head: self.source.next(), lines: self.scratch.len() as u64, answer };
         let peer = &mut self.peers[at];
+        // All of a reply is held when it is sent.
+        peer.replies.grow((self.scratch.len() + 2).next_power_of_two());
         let first = peer.replies.next();
         for record in std::iter::once(&begin.to_record()).chain(&self.scratch) {
             let stamp = peer.replies.next();
@@ -335,7 +359,14 @@ impl Responder {
         Answer::Lines { first }
     }
 
-    fn snapshots(&mut self, first: InstrumentId, last: InstrumentId, not_before: Stamp, max_lines: u64) -> Answer {
+    /// Those that fit into `together` lines; the first alone may have `alone`.
+    fn snapshots(
+        &mut self,
+        first: InstrumentId,
+        last: InstrumentId,
+        not_before: Stamp,
+        [together, alone]: [u64; 2],
+    ) -> Answer {
         if let Some(refused) = self.refuse_epoch(not_before.epoch()) {
             return refused;
         }
@@ -346,8 +377,9 @@ impl Responder {
         let last = last.min(self.source.books().highest());
         for instrument in (first.0..=last.0).map(InstrumentId) {
             let Ok(lines) = self.source.lines_of(instrument) else { continue };
-            if self.scratch.len() as u64 + lines > max_lines {
-                if self.scratch.is_empty() {
+            let is_first = self.scratch.is_empty();
+            if self.scratch.len() as u64 + lines > if is_first { alone } else { together } {
+                if is_first {
                     return Answer::Refused { why: Refusal::TooLong, number: u64::from(instrument.0) };
                 }
                 next = Some(instrument);
@@ -363,12 +395,19 @@ impl Responder {
 }
 
 impl Peer {
+    /// Whether nothing is to be sent to it.
+    fn is_idle(&self) -> bool {
+        self.again.is_empty() && !self.has_unsent() && self.waiting.is_empty()
+    }
+
     fn has_unsent(&self) -> bool {
         self.unsent < self.replies.next()
     }
 
     /// Lines of replies are to be sent again, as far as they were sent and are held. Returns how many are not to be had.
     fn send_again(&mut self, first: Stamp, count: u64) -> u64 {
+        // Whoever asks may name any number.
+        let count = count.min(self.replies.capacity());
         let end = Stamp(first.0.saturating_add(count).min(self.unsent.0));
         let from = first.max(self.replies.first());
         if from >= end || self.again.len() >= AGAIN {
@@ -396,6 +435,10 @@ impl Delivery for Responder {
     }
 
     fn on_joined(&mut self, at: Stamp) {
+        if self.source.next() == at {
+            // What was replayed before the ring began goes on there.
+            return;
+        }
         self.history.restart(at);
         self.source.on_joined(at);
     }
@@ -408,6 +451,13 @@ impl Delivery for Responder {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
+}
+
+impl OwnDigests for Responder {
+    fn own_digest(&self, instrument: InstrumentId) -> OwnDigest {
+        OwnDigest::of_books(self.source.books(), instrument)
+    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Where snapshots come from: the books of a reader that missed nothing, and what else a late joiner must be told.
 
 use crate::book::{BookState, Books, BooksConfig, Start};
+use crate::definition::Definition;
 use crate::line::{Epoch, SequenceNumber, Stamp};
 use crate::record::{Flags, InstrumentId, Kind, Record, Side, statistic, status};
 
@@ -68,6 +69,18 @@ impl SnapshotSource {
     /// The stamp of the line that comes next; 0 before anything came.
     pub fn next(&self) -> Stamp {
         self.next
+    }
+
+    /// The last trade or cross of an instrument since the session began.
+    pub fn last_trade(&self, instrument: InstrumentId) -> Option<&Record> {
+        self.extras.get(instrument.index())?.trade.as_ref()
+    }
+
+    /// The newest Definition of an instrument, if one came whole. Allocates.
+    pub fn definition(&self, instrument: InstrumentId) -> Option<Definition> {
+        let (head, rest) = self.extras.get(instrument.index())?.definition.split_first()?;
+        let payload: Vec<u8> = rest.iter().flat_map(|record| record.payload()).copied().collect();
+        Some(Definition::parse(head, &payload))
     }
 
     /// The stream is taken up at `at`.
@@ -223,5 +236,51 @@ impl SnapshotSource {
         let (orders, levels) = view.digests();
         out(SnapshotEnd { instrument, at, orders, levels, count }.to_record());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(sequence: u64) -> Stamp {
+        Stamp::new(Epoch(1), SequenceNumber(sequence))
+    }
+
+    /// A line of the channel, the `count`th.
+    fn channel_line(source: &mut SnapshotSource, sequence: u64, kind: Kind, count: u32) {
+        let mut record = Record { flags: Flags::LAST, ..Record::new(kind, InstrumentId::CHANNEL) };
+        record.instrument_seq.set(count);
+        source.apply(stamp(sequence), &record);
+    }
+
+    fn channels_count(source: &SnapshotSource) -> Option<u32> {
+        let mut records = Vec::new();
+        source.write(InstrumentId::CHANNEL, &mut |record| records.push(record)).ok()?;
+        SnapshotBegin::from_record(&records[0]).map(|begin| begin.instrument_seq)
+    }
+
+    #[test]
+    fn the_channels_snapshot_has_the_channels_own_count_whatever_the_server_lost_itself() {
+        let config = BooksConfig { instruments: 4, orders: 16, levels: 16 };
+        // It lost lines, and a Clear made all books known again.
+        let mut source = SnapshotSource::new(config, Start::Strict);
+        source.on_joined(stamp(1));
+        channel_line(&mut source, 1, Kind::SESSION_START, 1);
+        assert_eq!(channels_count(&source), Some(1));
+        source.on_gap(stamp(9));
+        assert_eq!(channels_count(&source), None);
+        channel_line(&mut source, 9, Kind::CLEAR, 7);
+        assert_eq!(channels_count(&source), Some(7));
+        channel_line(&mut source, 10, Kind::EVENT_END, 8);
+        assert_eq!(channels_count(&source), Some(8));
+        // It took the stream up in its middle, right before the counts wrap.
+        let mut source = SnapshotSource::new(config, Start::Strict);
+        source.on_joined(stamp(1 << 32));
+        assert_eq!(channels_count(&source), None);
+        channel_line(&mut source, 1 << 32, Kind::CLEAR, u32::MAX);
+        assert_eq!(channels_count(&source), Some(u32::MAX));
+        channel_line(&mut source, (1 << 32) + 1, Kind::EVENT_END, 0);
+        assert_eq!(channels_count(&source), Some(0));
     }
 }

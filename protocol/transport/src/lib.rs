@@ -1,12 +1,15 @@
 //! How lines move: shared memory, UDP multicast, RDMA (with the feature `rdma`), an in-process link, and a fault injector
-//! around any of them. And the way back: requests for what was lost, and their answers ([`reply`]).
+//! around any of them. And the way back: requests for what was lost, and their answers ([`reply`]). For who wants the latest
+//! and not every change, [`cells`]. And what a participant writes down of it all ([`log`]).
 
+pub mod cells;
 pub mod clock;
 pub mod counters;
 mod datagram;
 pub mod fault;
 mod lane;
 pub mod link;
+pub mod log;
 mod memory;
 mod packets;
 #[cfg(feature = "rdma")]

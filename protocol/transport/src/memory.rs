@@ -192,6 +192,17 @@ impl Mapping {
         assert!(self.writable, "a read-only mapping");
         &self.words(offset, 1)[0].0
     }
+
+    /// The `count` words from byte `offset` on, to be written.
+    ///
+    /// # Panics
+    /// As [`Mapping::words`]; if the mapping is read-only.
+    pub(crate) fn words_mut(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        assert!(self.writable, "a read-only mapping");
+        let words: *const [SharedWord] = self.words(offset, count);
+        // SAFETY: `SharedWord` is a transparent `AtomicU64`, and the mapping is writable.
+        unsafe { &*(words as *const [AtomicU64]) }
+    }
 }
 
 impl Drop for Mapping {
@@ -289,6 +300,15 @@ impl WriterMemory {
     /// For readers in this process.
     pub(crate) fn shared(&self) -> &RingMemory {
         &self.0
+    }
+
+    /// Puts a line into place `index`: for memory that a card sends from, where no reader looks.
+    #[cfg(feature = "rdma")]
+    pub(crate) fn put(&self, index: usize, line: &Line) {
+        let place = self.place_mut((LATEST_LINES + index) * LINE_WORDS);
+        for (word, value) in place.iter().zip(line.words()) {
+            word.store(value, Ordering::Relaxed);
+        }
     }
 
     /// `count` lines from place `index` on, as plain memory.

@@ -29,6 +29,7 @@
 
 mod error;
 mod file;
+pub(crate) mod named;
 mod rx;
 
 use std::path::{Path, PathBuf};
@@ -42,6 +43,7 @@ use crate::ring::RingShape;
 pub use error::{BadFile, SetupError};
 pub(crate) use file::Published;
 pub use file::{HEADER_LEN, MAGIC, RingHeader, ShmRing, VERSION};
+pub(crate) use named::{MAP_HINT, OPEN_HINT};
 pub use rx::{RxCounts, RxOptions, ShmRx};
 
 /// The environment variable that names the directory of the ring files.

@@ -7,11 +7,12 @@
 
 #![forbid(unsafe_code)]
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::rc::Rc;
-use std::sync::atomic::Ordering;
+mod adversary_support;
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use adversary_support::{Bus, Disturb, LoadMemory, StoreMemory, TestLine, Unmasked, record_of};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
 use protocol::record::{InstrumentId, Kind, Record};
 use protocol::run::LossCause;
@@ -19,126 +20,13 @@ use protocol::time::Nanos;
 use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use transport::ring::StartAt;
-use transport::ring::core::{
-    Beat, ReaderCore, ReaderCounts, RingLine, RingShape, RingSink, Word, WordMut, Words, WordsMut, WriterCore,
-};
+use transport::ring::core::{Beat, ReaderCore, ReaderCounts, RingShape, RingSink, WriterCore};
 
 const EPOCH: Epoch = Epoch(1);
-/// A line without the mask, as a ring would have it that trusts its stamp word alone.
-#[derive(Clone, Copy)]
-struct Unmasked(Line);
-
-impl RingLine<8> for Unmasked {
-    const ZERO: Unmasked = Unmasked(Line::ZERO);
-
-    fn from_words(words: [u64; 8]) -> Unmasked {
-        Unmasked(Line::from_words(words))
-    }
-
-    fn words(&self) -> [u64; 8] {
-        self.0.words()
-    }
-
-    fn stamp(&self) -> Stamp {
-        Stamp(self.0.masked_stamp.get())
-    }
-
-    fn beat(&self) -> Option<Beat> {
-        RingLine::beat(&self.0)
-    }
-
-    fn ts_publish(&self) -> Option<u32> {
-        RingLine::ts_publish(&self.0)
-    }
-}
-
-/// How a test makes its lines, and how it reads them.
-trait TestLine: RingLine<8> + 'static {
-    fn seal(record: Record, stamp: Stamp) -> Self;
-    fn record(&self) -> Record;
-}
-
-impl TestLine for Line {
-    fn seal(record: Record, stamp: Stamp) -> Line {
-        Line::seal(record, stamp)
-    }
-
-    fn record(&self) -> Record {
-        self.record
-    }
-}
-
-impl TestLine for Unmasked {
-    fn seal(record: Record, stamp: Stamp) -> Unmasked {
-        let mut line = Line::seal(record, stamp);
-        line.masked_stamp.set(stamp.0);
-        Unmasked(line)
-    }
-
-    fn record(&self) -> Record {
-        self.0.record
-    }
-}
-
-/// The record with this stamp: each word but the first depends on every bit of it.
-fn record_of(stamp: Stamp) -> Record {
-    let mut record = Record::new(Kind::ADD, InstrumentId(stamp.0 as u32 | 1));
-    let mix = |salt: u64| (stamp.0 ^ salt).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    record.ts_event.set(mix(1));
-    record.order_id.set(mix(2));
-    record.price.set(mix(3) as i64);
-    record.size.set(mix(4));
-    record.ts_capture.set(mix(5) as u32);
-    record.ts_publish.set(mix(6) as u32);
-    record.instrument_seq.set(mix(7) as u32);
-    record.venue_seq.set(mix(8) as u32);
-    record
-}
-
 fn beat_record(clock: u64) -> Record {
     let mut record = Record::new(Kind::HEARTBEAT, InstrumentId::CHANNEL);
     record.ts_event.set(clock);
     record
-}
-
-/// What memory holds, and what is on its way there.
-struct Bus {
-    visible: Vec<Cell<u64>>,
-    on_their_way: RefCell<Vec<VecDeque<u64>>>,
-    /// Indices of words with stores on their way; one entry for each store.
-    busy: RefCell<Vec<usize>>,
-}
-
-impl Bus {
-    /// Makes the oldest store to the `nth` busy word visible.
-    fn show(&self, nth: usize) {
-        let word = self.busy.borrow_mut().swap_remove(nth);
-        let value = self.on_their_way.borrow_mut()[word].pop_front().expect("one store for each entry");
-        self.visible[word].set(value);
-    }
-}
-
-/// The writer's end.
-struct StoreWord {
-    index: usize,
-    bus: Rc<Bus>,
-}
-
-impl WordMut for StoreWord {
-    fn store(&self, value: u64, _: Ordering) {
-        self.bus.on_their_way.borrow_mut()[self.index].push_back(value);
-        self.bus.busy.borrow_mut().push(self.index);
-    }
-}
-
-struct StoreMemory(Vec<StoreWord>);
-
-impl WordsMut<8> for StoreMemory {
-    type Word = StoreWord;
-
-    fn place_mut(&self, offset: usize) -> &[StoreWord; 8] {
-        self.0[offset..offset + 8].try_into().expect("eight words")
-    }
 }
 
 /// The writer and whatever decides when it goes on.
@@ -152,26 +40,7 @@ struct Adversary<L> {
     loads: Cell<u64>,
 }
 
-impl<L: TestLine> Adversary<L> {
-    fn new(shape: RingShape, last: u64, seed: u64) -> Rc<Adversary<L>> {
-        let words = shape.words::<8>();
-        let bus = Rc::new(Bus {
-            visible: vec![Cell::new(0); words],
-            on_their_way: RefCell::new(vec![VecDeque::new(); words]),
-            busy: RefCell::new(Vec::new()),
-        });
-        let memory = StoreMemory((0..words).map(|index| StoreWord { index, bus: Rc::clone(&bus) }).collect());
-        Rc::new(Adversary {
-            bus,
-            writer: RefCell::new(WriterCore::new(memory, shape)),
-            random: RefCell::new(Pcg64Mcg::seed_from_u64(seed)),
-            calm: Cell::new(0),
-            last,
-            loads: Cell::new(0),
-        })
-    }
-
-    /// Called before each load.
+impl<L: TestLine> Disturb for Adversary<L> {
     fn disturb(&self) {
         self.loads.set(self.loads.get() + 1);
         if self.calm.get() > 0 {
@@ -182,16 +51,31 @@ impl<L: TestLine> Adversary<L> {
         match random.random_range(0..64) {
             0 => self.calm.set(random.random_range(0..200)),
             1..4 => self.write(&mut random),
-            4..24 => self.show_some(&mut random, 3),
-            24..28 => self.show_some(&mut random, 64),
+            4..24 => self.bus.show_some(&mut random, 3),
+            24..28 => self.bus.show_some(&mut random, 64),
             _ => {}
         }
+    }
+}
+
+impl<L: TestLine> Adversary<L> {
+    fn new(shape: RingShape, last: u64, seed: u64) -> Rc<Adversary<L>> {
+        let bus = Bus::new(shape.words::<8>());
+        let memory = bus.stores();
+        Rc::new(Adversary {
+            bus,
+            writer: RefCell::new(WriterCore::new(memory, shape)),
+            random: RefCell::new(Pcg64Mcg::seed_from_u64(seed)),
+            calm: Cell::new(0),
+            last,
+            loads: Cell::new(0),
+        })
     }
 
     /// The writer goes on by one step, and all of its stores are on their way.
     fn write(&self, random: &mut Pcg64Mcg) {
         // Queues as long as this hold the stores of several rounds of a small ring.
-        if self.bus.busy.borrow().len() > 400 {
+        if self.bus.busy() > 400 {
             return;
         }
         let mut writer = self.writer.borrow_mut();
@@ -209,16 +93,6 @@ impl<L: TestLine> Adversary<L> {
         }
     }
 
-    fn show_some(&self, random: &mut Pcg64Mcg, at_most: usize) {
-        for _ in 0..random.random_range(0..=at_most) {
-            let busy = self.bus.busy.borrow().len();
-            if busy == 0 {
-                return;
-            }
-            self.bus.show(random.random_range(0..busy));
-        }
-    }
-
     /// The writer ends, and everything becomes visible.
     fn finish(&self) {
         let mut writer = self.writer.borrow_mut();
@@ -227,33 +101,10 @@ impl<L: TestLine> Adversary<L> {
             writer.put(&L::seal(record_of(next), next));
         }
         writer.flush();
-        while !self.bus.busy.borrow().is_empty() {
+        while self.bus.busy() > 0 {
             self.bus.show(0);
         }
         self.calm.set(u32::MAX);
-    }
-}
-
-/// The reader's end.
-struct LoadWord<L> {
-    index: usize,
-    adversary: Rc<Adversary<L>>,
-}
-
-impl<L: TestLine> Word for LoadWord<L> {
-    fn load(&self, _: Ordering) -> u64 {
-        self.adversary.disturb();
-        self.adversary.bus.visible[self.index].get()
-    }
-}
-
-struct LoadMemory<L>(Vec<LoadWord<L>>);
-
-impl<L: TestLine> Words<8> for LoadMemory<L> {
-    type Word = LoadWord<L>;
-
-    fn place(&self, offset: usize) -> &[LoadWord<L>; 8] {
-        self.0[offset..offset + 8].try_into().expect("eight words")
     }
 }
 
@@ -301,8 +152,7 @@ struct Outcome {
 fn attack<L: TestLine>(capacity: usize, hedge_ns: u64, last: u64, seed: u64) -> Outcome {
     let shape = RingShape::new(EPOCH, SequenceNumber::FIRST, capacity).expect("a shape");
     let adversary = Adversary::<L>::new(shape, last, seed);
-    let words = (0..shape.words::<8>()).map(|index| LoadWord { index, adversary: Rc::clone(&adversary) });
-    let memory = LoadMemory(words.collect());
+    let memory = LoadMemory::new(&adversary.bus, &adversary);
     let mut reader = ReaderCore::<_, L, 8>::new(memory, shape, StartAt::At(SequenceNumber::FIRST), hedge_ns);
     let mut judge = Judge { next: 1, ..Judge::default() };
     let mut random = Pcg64Mcg::seed_from_u64(seed ^ 1);

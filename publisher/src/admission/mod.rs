@@ -7,25 +7,29 @@
 //! session, and ends with it. So a subscriber that dies is let go as soon as its host closes the socket for it.
 
 mod rings;
+mod tracking;
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use protocol::control::{
-    ChannelInfo, INSTRUMENTS_PER_REPLY, InstrumentInfo, MAX_BODY_LEN, Reply, Request, ServerSession,
+    ChannelInfo, INSTRUMENTS_PER_REPLY, InstrumentInfo, MAX_BODY_LEN, OneTimeToken, Reply, Request, RequestKey,
+    RingOffer, ServerSession,
 };
 use protocol::definition::{Assembler, Definition};
 use protocol::line::Stamp;
-use protocol::record::{Flags, Kind};
+use protocol::record::{Flags, Kind, Record};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
 use transport::LaneRx;
+use transport::counters::{Counter, CounterPage};
 use transport::ring::RingReader;
 
 use crate::recovery::Door;
 
 pub use rings::{Rings, Ticket};
+use tracking::Tracking;
 
 /// The most connections at a time; further ones are closed at once, and counted.
 const MAX_SESSIONS: usize = 256;
@@ -38,6 +42,9 @@ const ACCEPTS_PER_TURN: usize = MAX_STRANGERS / 2;
 const RING_REQUEST_INTERVAL_NS: u64 = 20_000_000;
 /// Lines read from the ring in one turn.
 const LINES_PER_TURN: usize = 4096;
+/// Names of its counters in the ring's counter page, in order.
+const COUNTERS: [&str; 3] =
+    ["tracked subscribers", "tracked lines behind, the slowest", "tracked subscribers let go, nearly lapped"];
 
 /// Why the control channel cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -66,28 +73,42 @@ pub struct AdmissionCounts {
     pub connects: u64,
     /// Those that could not be made, or ended by themselves.
     pub dropped: u64,
+    /// Subscribers that are tracked now.
+    pub tracked: u64,
+    /// Of these, how many lines the slowest is behind.
+    pub slowest: u64,
+    /// Tracked subscribers whose rings were nearly full: they were told, and are tracked no more.
+    pub lapsed: u64,
 }
 
-/// Definitions read from the ring.
-struct Definitions {
+/// What the channel's instruments are, by its Definitions so far.
+#[derive(Default)]
+pub struct Definitions {
     assembler: Assembler,
     symbols: BTreeMap<u32, String>,
     incomplete: bool,
 }
 
+impl Definitions {
+    /// Takes the next line of the stream.
+    #[inline]
+    pub fn on_line(&mut self, stamp: Stamp, record: &Record) {
+        if record.kind != Kind::CONTINUATION && !record.flags.has(Flags::CONTINUES) {
+            return;
+        }
+        if let Some((head, payload)) = self.assembler.push(stamp.sequence(), record)
+            && head.kind == Kind::DEFINITION
+        {
+            let symbol = Definition::parse(head, payload).symbol().to_owned();
+            self.symbols.insert(head.instrument.get(), symbol);
+        }
+    }
+}
+
 impl RunSink for Definitions {
     fn on_run(&mut self, run: Run<'_>) {
         for (i, line) in run.lines.iter().enumerate() {
-            let record = &line.record;
-            if record.kind != Kind::CONTINUATION && !record.flags.has(Flags::CONTINUES) {
-                continue;
-            }
-            if let Some((head, payload)) = self.assembler.push(run.first.plus(i as u64).sequence(), record)
-                && head.kind == Kind::DEFINITION
-            {
-                let symbol = Definition::parse(head, payload).symbol().to_owned();
-                self.symbols.insert(head.instrument.get(), symbol);
-            }
+            self.on_line(run.first.plus(i as u64), &line.record);
         }
     }
 
@@ -108,8 +129,9 @@ struct Session {
     ring: Option<Ticket>,
     /// Its next request is taken then or later.
     takes_at: Nanos,
-    /// Its connection to the recovery server.
-    recovery: Option<u16>,
+    /// Its connection to the recovery server, and to the ring for its answers.
+    recovery: Option<(u16, Option<Ticket>)>,
+    tracking: Tracking,
 }
 
 /// See the [module](self).
@@ -124,6 +146,7 @@ pub struct Admission<R = ()> {
     recovery: Option<Door>,
     buffer: Vec<u8>,
     counts: AdmissionCounts,
+    counters: Option<[Counter; COUNTERS.len()]>,
 }
 
 impl<R: Rings> Admission<R> {
@@ -147,19 +170,35 @@ impl<R: Rings> Admission<R> {
             tokens,
             channel,
             reader,
-            definitions: Definitions { assembler: Assembler::default(), symbols: BTreeMap::new(), incomplete: false },
+            definitions: Definitions::default(),
             sessions: Vec::new(),
             rings,
             recovery: None,
             buffer: vec![0; MAX_BODY_LEN],
             counts: AdmissionCounts::default(),
+            counters: None,
         })
+    }
+
+    /// Knows what stood before the ring's first line.
+    pub fn with_definitions(mut self, definitions: Definitions) -> Admission<R> {
+        self.definitions = definitions;
+        self
     }
 
     /// Lets subscribers into the recovery server too, and says in the directory where it is.
     pub fn with_recovery(mut self, door: Door) -> Admission<R> {
         self.channel.recovery = Some(door.info());
         self.recovery = Some(door);
+        self
+    }
+
+    /// Counts those who are tracked on this page, too.
+    ///
+    /// # Panics
+    /// If it is full.
+    pub fn with_counters(mut self, page: &CounterPage) -> Admission<R> {
+        self.counters = Some(COUNTERS.map(|name| page.register(name).expect("the counter page has room")));
         self
     }
 
@@ -187,6 +226,7 @@ impl<R: Rings> Admission<R> {
         let mut work = self.reader.poll(now, LINES_PER_TURN, &mut self.definitions);
         work += self.accept(now);
         work += self.turn_rings(now);
+        work += self.judge_tracked();
         let mut at = 0;
         while at < self.sessions.len() {
             match self.serve(at, now) {
@@ -199,14 +239,21 @@ impl<R: Rings> Admission<R> {
                     if let Some(ticket) = session.ring {
                         self.rings.disconnect(ticket);
                     }
-                    if let (Some(connection), Some(door)) = (session.recovery, &mut self.recovery) {
-                        door.dismiss(connection);
-                    }
+                    self.let_go(session.recovery);
                     work += 1;
                 }
             }
         }
         work
+    }
+
+    /// Ends a session's connection to the recovery server.
+    fn let_go(&mut self, recovery: Option<(u16, Option<Ticket>)>) {
+        let (Some((connection, ring)), Some(door)) = (recovery, &mut self.recovery) else { return };
+        door.dismiss(connection);
+        if let Some(ticket) = ring {
+            self.rings.disconnect(ticket);
+        }
     }
 
     fn accept(&mut self, now: Nanos) -> usize {
@@ -229,7 +276,15 @@ impl<R: Rings> Admission<R> {
                 continue;
             }
             let protocol = ServerSession::new(now);
-            self.sessions.push(Session { stream, protocol, number, ring: None, takes_at: now, recovery: None });
+            self.sessions.push(Session {
+                stream,
+                protocol,
+                number,
+                ring: None,
+                takes_at: now,
+                recovery: None,
+                tracking: Tracking::Not,
+            });
         }
         accepted
     }
@@ -249,9 +304,16 @@ impl<R: Rings> Admission<R> {
             work += 1;
             self.counts.dropped += 1;
             // One whose session has ended is nobody's business.
-            let Some(session) = self.sessions.iter_mut().find(|session| session.ring == Some(ticket)) else { continue };
-            session.ring = None;
-            session.protocol.keep(session.recovery.is_some(), now);
+            let is_of_answers = |session: &Session| session.recovery.is_some_and(|(_, ring)| ring == Some(ticket));
+            let is_whose = |session: &&mut Session| session.ring == Some(ticket) || is_of_answers(session);
+            let Some(session) = self.sessions.iter_mut().find(is_whose) else { continue };
+            if session.ring == Some(ticket) {
+                session.ring = None;
+            } else if let (Some((connection, _)), Some(door)) = (session.recovery.take(), &mut self.recovery) {
+                // Without its ring nothing is answered.
+                door.dismiss(connection);
+            }
+            session.protocol.keep(session.ring.is_some() || session.recovery.is_some(), now);
             session.protocol.reply(&Reply::Dropped { channel: self.channel.id, why });
         }
         let info = self.rings.info();
@@ -265,9 +327,32 @@ impl<R: Rings> Admission<R> {
         work
     }
 
+    /// Tells tracked subscribers whose rings are nearly full, and lets them go.
+    fn judge_tracked(&mut self) -> usize {
+        let head = self.reader.head();
+        let (mut told, mut tracked, mut slowest) = (0, 0, 0);
+        for session in &mut self.sessions {
+            if let Some((lines, ring_lines)) = session.tracking.judge(head) {
+                told += 1;
+                session.protocol.reply(&Reply::Behind { channel: self.channel.id, lines, ring_lines });
+            } else if let Some((behind, _)) = session.tracking.behind(head) {
+                tracked += 1;
+                slowest = behind.max(slowest);
+            }
+        }
+        self.counts.lapsed += told as u64;
+        (self.counts.tracked, self.counts.slowest) = (tracked, slowest);
+        if let Some(counters) = &mut self.counters {
+            for (counter, value) in counters.iter_mut().zip([tracked, slowest, self.counts.lapsed]) {
+                counter.set(value);
+            }
+        }
+        told
+    }
+
     /// One turn of one session; `None` when it is over.
     fn serve(&mut self, at: usize, now: Nanos) -> Option<usize> {
-        let Session { stream, protocol: session, ring, takes_at, recovery, .. } = &mut self.sessions[at];
+        let Session { stream, protocol: session, ring, takes_at, recovery, tracking, .. } = &mut self.sessions[at];
         let mut work = 0;
         let wants = session.wants().min(self.buffer.len());
         if wants > 0 && session.closed().is_none() {
@@ -287,10 +372,19 @@ impl<R: Rings> Admission<R> {
         while now >= *takes_at
             && let Some(request) = session.poll_request(now)
         {
-            if matches!(request, Request::Connect { .. } | Request::Disconnect { .. }) {
+            if matches!(
+                request,
+                Request::Connect { .. } | Request::Disconnect { .. } | Request::Recover { ring: Some(_), .. }
+            ) {
                 *takes_at = now.plus(RING_REQUEST_INTERVAL_NS);
             }
             let reply = match request {
+                Request::Position { channel, next, ring_lines } if channel == self.channel.id => {
+                    let own = self.reader.shape().capacity() as u64;
+                    tracking.on_position(Stamp(next), ring_lines.unwrap_or(own));
+                    work += 1;
+                    continue;
+                }
                 Request::Connect { channel, ring: offer } if channel == self.channel.id => {
                     if let Some(former) = ring.take() {
                         self.rings.disconnect(former);
@@ -315,15 +409,16 @@ impl<R: Rings> Admission<R> {
                     session.keep(recovery.is_some(), now);
                     Reply::Disconnected
                 }
-                Request::Recover { channel } if channel == self.channel.id && self.recovery.is_some() => {
+                Request::Recover { channel, ring: offer } if channel == self.channel.id && self.recovery.is_some() => {
                     let door = self.recovery.as_mut().expect("looked at just now");
-                    if let Some(former) = recovery.take() {
-                        door.dismiss(former);
+                    if let Some((connection, ring)) = recovery.take() {
+                        door.dismiss(connection);
+                        ring.into_iter().for_each(|ticket| self.rings.disconnect(ticket));
                     }
-                    let reply = match door.admit() {
-                        Ok((connection, key)) => {
-                            *recovery = Some(connection);
-                            Reply::Recovery { connection, key }
+                    let reply = match let_in(door, &mut self.rings, offer.as_ref(), now) {
+                        Ok((connection, key, ring)) => {
+                            *recovery = Some((connection, ring.map(|(ticket, _)| ticket)));
+                            Reply::Recovery { connection, key, token: ring.map(|(_, token)| token) }
                         }
                         Err(why) => Reply::Refused { why },
                     };
@@ -356,6 +451,20 @@ impl<R: Rings> Admission<R> {
     }
 }
 
+/// A connection to the recovery server, its key, and the connection to the ring for its answers, if it has one.
+type LetIn = (u16, RequestKey, Option<(Ticket, OneTimeToken)>);
+
+fn let_in(door: &mut Door, rings: &mut impl Rings, offer: Option<&RingOffer>, now: Nanos) -> Result<LetIn, String> {
+    let (connection, key) = door.admit(offer.is_some())?;
+    match offer.map(|offer| rings.connect_replies(connection, offer, now)).transpose() {
+        Ok(ring) => Ok((connection, key, ring)),
+        Err(why) => {
+            door.dismiss(connection);
+            Err(why)
+        }
+    }
+}
+
 fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -> Reply {
     match request {
         Request::Directory => Reply::Directory { channels: vec![channel.clone()] },
@@ -373,11 +482,12 @@ fn answer(request: &Request, channel: &ChannelInfo, definitions: &Definitions) -
                 incomplete: definitions.incomplete,
             }
         }
-        Request::Recover { channel: id } if *id == channel.id => Reply::Refused {
+        Request::Recover { channel: id, .. } if *id == channel.id => Reply::Refused {
             why: "this publisher has no recovery server: it has no [recovery]; do without, or add it".into(),
         },
         Request::Instruments { channel: id, .. }
-        | Request::Recover { channel: id }
+        | Request::Recover { channel: id, .. }
+        | Request::Position { channel: id, .. }
         | Request::Connect { channel: id, .. }
         | Request::Disconnect { channel: id } => {
             Reply::Refused { why: format!("channel {id} is not published here; ask for the directory") }

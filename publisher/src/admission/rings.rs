@@ -19,6 +19,17 @@ pub trait Rings {
     /// Why not, for the subscriber.
     fn connect(&mut self, offer: &RingOffer, now: Nanos) -> Result<(Ticket, OneTimeToken), String>;
 
+    /// The same for a ring of answers of the recovery server, whose number for its subscriber is `connection`.
+    ///
+    /// # Errors
+    /// Why not, for the subscriber.
+    fn connect_replies(
+        &mut self,
+        connection: u16,
+        offer: &RingOffer,
+        now: Nanos,
+    ) -> Result<(Ticket, OneTimeToken), String>;
+
     /// Ends a connection, or the attempt.
     fn disconnect(&mut self, ticket: Ticket);
 
@@ -42,6 +53,10 @@ impl Rings for () {
 
     fn connect(&mut self, _: &RingOffer, _: Nanos) -> Result<(Ticket, OneTimeToken), String> {
         Err("this publisher writes into no subscriber's ring: it has no [rdma], or none with subscribers".into())
+    }
+
+    fn connect_replies(&mut self, _: u16, _: &RingOffer, _: Nanos) -> Result<(Ticket, OneTimeToken), String> {
+        Err("this publisher writes answers into no subscriber's ring: it has no [rdma]; ask for datagrams".into())
     }
 
     fn disconnect(&mut self, _: Ticket) {}

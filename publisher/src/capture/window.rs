@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::feed::FeedError;
+use crate::input::Packing;
 
 /// Bytes held at a time, unless something longer has to be seen as a whole.
 const WINDOW_LEN: usize = 1 << 20;
@@ -17,7 +18,7 @@ pub const LONGEST: usize = 16 << 20;
 pub struct Window<R> {
     path: PathBuf,
     reader: R,
-    gzip: bool,
+    packing: Packing,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
@@ -28,12 +29,12 @@ pub struct Window<R> {
 }
 
 impl<R: Read> Window<R> {
-    /// A window at the start of a stream; `path` names it in errors, `gzip` says that its bytes come out of gzip.
-    pub fn new(reader: R, path: &Path, gzip: bool) -> Window<R> {
+    /// A window at the start of a stream; `path` names it in errors, `packing` is what its bytes come out of.
+    pub fn new(reader: R, path: &Path, packing: Packing) -> Window<R> {
         Window {
             path: path.to_owned(),
             reader,
-            gzip,
+            packing,
             buffer: vec![0; WINDOW_LEN],
             start: 0,
             end: 0,
@@ -47,9 +48,9 @@ impl<R: Read> Window<R> {
         &self.path
     }
 
-    /// Whether the bytes come out of gzip.
-    pub fn is_gzip(&self) -> bool {
-        self.gzip
+    /// What the bytes come out of.
+    pub fn packing(&self) -> Packing {
+        self.packing
     }
 
     /// Where the unread bytes stand in the stream.
@@ -103,11 +104,17 @@ impl<R: Read> Window<R> {
                 Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
                 Err(cause) => {
                     let offset = self.offset + (self.end - self.start) as u64;
-                    self.ended = Some(Err(FeedError::of_read(&self.path, self.gzip, offset, Arc::new(cause))));
+                    self.ended = Some(Err(FeedError::of_read(&self.path, self.packing, offset, Arc::new(cause))));
                 }
             }
         }
         true
+    }
+
+    /// Passes over everything, for good: nothing is read any more. The place stays where it is.
+    pub fn drop_rest(&mut self) {
+        self.start = self.end;
+        self.ended = Some(Ok(()));
     }
 
     /// What reading failed with, once it has and the bytes before the failure do not suffice.
@@ -135,7 +142,7 @@ mod tests {
             }
         }
         let bytes: Vec<u8> = (0..200u8).collect();
-        let mut window = Window::new(Drip(&bytes), Path::new("x"), false);
+        let mut window = Window::new(Drip(&bytes), Path::new("x"), Packing::Plain);
         for at in (0..200).step_by(20) {
             assert!(window.fill(20));
             assert_eq!((window.offset(), &window.unread()[..20]), (at as u64, &bytes[at..at + 20]));
@@ -148,7 +155,7 @@ mod tests {
     #[test]
     fn something_longer_than_the_window_is_held_as_a_whole() {
         let bytes = vec![7u8; 3 * WINDOW_LEN];
-        let mut window = Window::new(&bytes[..], Path::new("x"), false);
+        let mut window = Window::new(&bytes[..], Path::new("x"), Packing::Plain);
         assert!(window.fill(10));
         window.consume(10);
         assert!(window.fill(2 * WINDOW_LEN));

@@ -6,32 +6,7 @@
 //! would come out wrong without a sign. It is refused, and counted.
 
 use super::messages::Message;
-
-/// Why bytes are no message. Ordinary outcomes: small, and counted by the normaliser.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
-pub enum Rejected {
-    /// No bytes at all, so no type.
-    #[error("a message without bytes")]
-    Empty,
-    /// A type that the specification does not list. Its length is known from the framing: the next message is sound.
-    #[error("unknown message type 0x{message_type:02X}, {len} bytes")]
-    Unknown {
-        /// The type byte.
-        message_type: u8,
-        /// Bytes in the message.
-        len: usize,
-    },
-    /// A known type with another length than the specification gives it.
-    #[error("message type {} has {actual} bytes instead of {expected}", char::from(*message_type))]
-    BadLength {
-        /// The type byte.
-        message_type: u8,
-        /// Bytes by the specification.
-        expected: usize,
-        /// Bytes that came.
-        actual: usize,
-    },
-}
+pub use crate::venue::Rejected;
 
 /// Views `bytes` (one message, without its framing) as the message that its first byte says it is.
 ///

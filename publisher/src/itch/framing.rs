@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::feed::{FeedError, FeedSource, Message};
-use crate::input::Input;
+use crate::input::{Input, Packing};
 
 /// Bytes of uncompressed input held at a time: more than the longest message, 65,535 and its prefix.
 const BUFFER_LEN: usize = 1 << 20;
@@ -31,7 +31,7 @@ pub struct BinaryFile<R = Input> {
     path: PathBuf,
     reader: R,
     options: FramingOptions,
-    gzip: bool,
+    packing: Packing,
     buffer: Box<[u8]>,
     /// What is unread in the buffer.
     start: usize,
@@ -50,9 +50,9 @@ pub struct BinaryFile<R = Input> {
 impl BinaryFile<Input> {
     /// The messages of an open capture.
     pub fn new(input: Input, options: FramingOptions) -> BinaryFile<Input> {
-        let (path, gzip) = (input.path().to_owned(), input.is_gzip());
+        let (path, packing) = (input.path().to_owned(), input.packing());
         let mut file = BinaryFile::from_reader(input, &path, options);
-        file.gzip = gzip;
+        file.packing = packing;
         file
     }
 }
@@ -64,7 +64,7 @@ impl<R: Read> BinaryFile<R> {
             path: path.to_owned(),
             reader,
             options,
-            gzip: false,
+            packing: Packing::Plain,
             buffer: vec![0; BUFFER_LEN].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -108,7 +108,7 @@ impl<R: Read> BinaryFile<R> {
 
     fn read_error(&self, cause: io::Error) -> FeedError {
         let offset = self.offset + (self.end - self.start) as u64;
-        FeedError::of_read(&self.path, self.gzip, offset, Arc::new(cause))
+        FeedError::of_read(&self.path, self.packing, offset, Arc::new(cause))
     }
 
     /// Finds the next whole message: its length, or `None` when nothing follows.

@@ -25,7 +25,6 @@
 //! # Ok::<(), publisher::feed::FeedError>(())
 //! ```
 
-pub mod counters;
 pub mod decode;
 mod definition;
 mod event;
@@ -35,7 +34,7 @@ pub mod mold;
 pub mod normalise;
 pub mod status;
 
-pub use counters::Counters;
+pub use crate::counters::Counters;
 pub use decode::{Rejected, decode};
 pub use framing::{BinaryFile, FramingOptions};
 pub use messages::Message;

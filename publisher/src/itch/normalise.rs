@@ -25,7 +25,6 @@ use protocol::record::{
 use protocol::time::Nanos;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::counters::Counters;
 use super::decode::{Rejected, decode};
 use super::definition;
 use super::event::Event;
@@ -35,6 +34,7 @@ use super::messages::{
     Symbol, Text,
 };
 use super::status;
+use crate::counters::Counters;
 use crate::date::{DateSource, SessionDate, session_date};
 use crate::feed;
 
@@ -265,6 +265,7 @@ impl Normaliser {
             Rejected::Unknown { message_type, .. } => {
                 self.counters.messages_by_type[usize::from(message_type)] += 1;
                 self.counters.unknown_types += 1;
+                self.counters.unknown_by_type[usize::from(message_type)] += 1;
             }
             Rejected::BadLength { message_type, .. } => {
                 self.counters.messages_by_type[usize::from(message_type)] += 1;

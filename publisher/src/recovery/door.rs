@@ -13,6 +13,8 @@ pub(super) struct Guest {
     /// Its connection's number; never 0.
     pub(super) connection: u16,
     pub(super) key: RequestKey,
+    /// Its answers are written into a ring of its own, and never sent as datagrams.
+    pub(super) has_ring: bool,
 }
 
 /// What the two threads share: a place for each subscriber that may be there at a time.
@@ -54,11 +56,12 @@ impl Door {
         self.info
     }
 
-    /// Lets one more in: its connection's number, and the key that its requests are to bear.
+    /// Lets one more in: its connection's number, and the key that its requests are to bear. If it `has_ring`, its answers go
+    /// there and nowhere else.
     ///
     /// # Errors
     /// Why not, for the subscriber.
-    pub fn admit(&mut self) -> Result<(u16, RequestKey), String> {
+    pub fn admit(&mut self, has_ring: bool) -> Result<(u16, RequestKey), String> {
         let mut bytes = [0; 8];
         self.random.read_exact(&mut bytes).map_err(|error| format!("no key can be made now ({error}); ask again"))?;
         let key = RequestKey(u64::from_le_bytes(bytes));
@@ -75,7 +78,7 @@ impl Door {
                 break;
             }
         }
-        places[free] = Some(Guest { connection, key });
+        places[free] = Some(Guest { connection, key, has_ring });
         drop(places);
         self.last = connection;
         self.changed();
@@ -128,15 +131,18 @@ mod tests {
     fn whoever_is_let_in_stands_on_the_list_until_put_out() {
         let (mut door, mut list) = two();
         assert!(!list.changed(|_| ()));
-        let (first, key) = door.admit().expect("room");
-        let (second, other) = door.admit().expect("room");
+        let (first, key) = door.admit(false).expect("room");
+        let (second, other) = door.admit(false).expect("room");
         assert!(first != second && key != other);
-        assert!(door.admit().expect_err("two places").contains("2 subscribers"));
-        let expected = [Some(Guest { connection: first, key }), Some(Guest { connection: second, key: other })];
+        assert!(door.admit(false).expect_err("two places").contains("2 subscribers"));
+        let expected = [
+            Some(Guest { connection: first, key, has_ring: false }),
+            Some(Guest { connection: second, key: other, has_ring: false }),
+        ];
         assert!(list.changed(|places| assert_eq!(places, expected)));
         assert!(!list.changed(|_| ()));
         door.dismiss(first);
-        let (third, _) = door.admit().expect("room again");
+        let (third, _) = door.admit(false).expect("room again");
         assert!(third != first && third != second, "a number is not used again at once");
         assert!(list.changed(|places| assert_eq!(places[0].map(|guest| guest.connection), Some(third))));
     }
@@ -144,9 +150,9 @@ mod tests {
     #[test]
     fn numbers_go_round_past_zero_and_past_those_in_use() {
         let (mut door, _list) = two();
-        let (first, _) = door.admit().expect("room");
+        let (first, _) = door.admit(false).expect("room");
         assert_eq!(first, 1);
         door.last = u16::MAX;
-        assert_eq!(door.admit().expect("room").0, 2);
+        assert_eq!(door.admit(false).expect("room").0, 2);
     }
 }

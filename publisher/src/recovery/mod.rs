@@ -8,24 +8,30 @@
 //! ([`ReplyPort`]; over UDP, [`ReplyTx`]), who may ask and from where, and counters. The control channel lets subscribers in,
 //! by the [`Door`].
 
+mod conflating;
 mod door;
 
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
 
-use protocol::arbiter::{Arbiter, ArbiterConfig};
+use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery};
 use protocol::channel::ChannelConfig;
 use protocol::control::{RecoveryInfo, RequestKey};
 use protocol::line::Line;
+use protocol::log::{Logged, Recorder};
 use protocol::recovery::{Connection, Request, Responder, ResponderConfig, ResponderCounts};
 use protocol::time::Nanos;
+use transport::cells::CellsWriter;
 use transport::counters::Counter;
-use transport::reply::{ReplyError, ReplyPort, ReplyTx};
+use transport::log::LogSink;
+use transport::reply::{ReplyError, ReplyPort, ReplyRings, ReplyTx};
 use transport::ring::{RingReader, StartAt};
+use transport::shm::SetupError;
 use transport::{LaneRx, RingWriter};
 
 use crate::config::RecoverySection;
+use conflating::{Conflating, Taking};
 use door::GuestList;
 
 pub use door::Door;
@@ -36,8 +42,10 @@ const LINES_PER_TURN: usize = 4096;
 const REQUESTS_PER_TURN: usize = 64;
 /// Packets sent in one turn: a tenth of a millisecond's worth, in which a million lines a second bring 100 lines.
 const PACKETS_PER_TURN: usize = 32;
-/// Lines of its own replies kept for each subscriber, and the most of one reply: 2 MiB.
+/// Lines of its own replies kept for each subscriber: 2 MiB. Who asks for a book of more than 16,000 orders makes it more, up to
+/// 16 MiB for one of 262,000.
 const REPLY_LINES: usize = 1 << 15;
+const MOST_REPLY_LINES: usize = 1 << 18;
 /// Lines that a subscriber may be sent at once, after a pause.
 const BURST_LINES: u64 = 8192;
 /// How long a place of the ring that was written may fail to verify, ns.
@@ -46,7 +54,7 @@ const HEDGE_NS: u64 = 200_000;
 const COUNTERS_EVERY_NS: u64 = 10_000_000;
 
 /// Names of the server's counters in the ring's counter page, in order.
-const COUNTERS: [&str; 14] = [
+const COUNTERS: [&str; 18] = [
     "recovery lines kept",
     "recovery lines lost",
     "recovery subscribers",
@@ -61,6 +69,10 @@ const COUNTERS: [&str; 14] = [
     "recovery lines sent",
     "recovery lines sent again",
     "recovery lines unsent",
+    "recovery lines written into rings",
+    "conflated books written",
+    "conflated books behind",
+    "conflated lines without a cell",
 ];
 
 /// Why there is no recovery server.
@@ -72,6 +84,9 @@ pub enum RecoveryError {
     /// No random bytes for keys.
     #[error("the recovery server cannot read /dev/urandom ({0}), which makes the keys of its subscribers")]
     Random(io::Error),
+    /// The file of cells.
+    #[error(transparent)]
+    Cells(#[from] SetupError),
     /// Its socket has no address.
     #[error("the recovery server cannot tell where it listens: {0}")]
     Address(io::Error),
@@ -80,6 +95,7 @@ pub enum RecoveryError {
 /// A subscriber that was let in.
 struct Seat<A> {
     key: RequestKey,
+    has_ring: bool,
     /// Where its first request came from: further ones come from there, and answers go there.
     at: Option<A>,
 }
@@ -97,13 +113,16 @@ pub struct StrangerCounts {
     pub strayed: u64,
 }
 
-/// See the [module](self). `P` is how requests come and answers go.
-pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
+/// See the [module](self). `P` is how requests come and answers go, `W` how they go to those who have a ring for them.
+pub struct RecoveryServer<P: ReplyPort = ReplyTx, W: ReplyRings = ()> {
     responder: Responder,
+    /// The cells that it keeps, if it does.
+    conflating: Option<Conflating>,
     /// Puts what the ring brings in order, and names what it lost, as for any subscriber.
     arbiter: Arbiter,
     reader: RingReader,
     port: P,
+    rings: W,
     guests: GuestList,
     seats: HashMap<u16, Seat<P::Address>>,
     strangers: StrangerCounts,
@@ -111,58 +130,133 @@ pub struct RecoveryServer<P: ReplyPort = ReplyTx> {
     next_counters: Nanos,
     /// Lines that the reply lane did not take.
     unsent: u64,
+    /// Lines that were written into reply rings.
+    written: u64,
+    log: Option<Recorder<LogSink>>,
 }
 
-/// A server of `ring` over UDP, and the door to it. Allocates and touches history and books.
+/// A server of `ring` over UDP, and the door to it. Subscribers that have a ring for the answers get them by `rings`; where
+/// there are none, `()`. Allocates and touches history and books.
 ///
 /// # Errors
 /// [`RecoveryError`].
 ///
 /// # Panics
 /// If the ring's counter page is full.
-pub fn open(
+pub fn open<W: ReplyRings>(
     section: &RecoverySection,
     ring: &RingWriter,
     channel: ChannelConfig,
-) -> Result<(RecoveryServer, Door), RecoveryError> {
-    let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
-    let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
-    let info =
-        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
-    let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
-    let config = ResponderConfig {
+    rings: W,
+) -> Result<(RecoveryServer<ReplyTx, W>, Door), RecoveryError> {
+    open_with(section, ring, channel, responder(section, channel), rings)
+}
+
+/// A responder for a server like this, that has seen nothing: for a publisher that replays its feed before there is a ring.
+/// Allocates and touches history and books.
+pub fn responder(section: &RecoverySection, channel: ChannelConfig) -> Responder {
+    Responder::new(ResponderConfig {
         history_lines: section.history_lines,
         reply_lines: REPLY_LINES,
+        most_reply_lines: MOST_REPLY_LINES,
         lines_per_s: section.lines_per_second,
         burst_lines: BURST_LINES,
         books: channel.books,
         start: channel.start,
         ..ResponderConfig::default()
-    };
-    Ok((RecoveryServer::new(config, section.subscribers, ring, port, guests), door))
+    })
 }
 
-impl<P: ReplyPort> RecoveryServer<P> {
-    fn new(config: ResponderConfig, seats: usize, ring: &RingWriter, port: P, guests: GuestList) -> RecoveryServer<P> {
+/// As [`open`], with a responder that may have been given every line before the ring's first.
+///
+/// # Errors
+/// [`RecoveryError`].
+///
+/// # Panics
+/// If the ring's counter page is full.
+pub fn open_with<W: ReplyRings>(
+    section: &RecoverySection,
+    ring: &RingWriter,
+    channel: ChannelConfig,
+    responder: Responder,
+    rings: W,
+) -> Result<(RecoveryServer<ReplyTx, W>, Door), RecoveryError> {
+    let port = ReplyTx::bind(section.listen, section.mtu, ring.channel(), ring.lane())?;
+    let at: SocketAddrV4 = port.local_address().map_err(RecoveryError::Address)?;
+    let info =
+        RecoveryInfo { at, history_lines: section.history_lines as u64, lines_per_second: section.lines_per_second };
+    let (door, guests) = door::door(info, section.subscribers).map_err(RecoveryError::Random)?;
+    let mut server = RecoveryServer::new(responder, section.subscribers, ring, (port, rings), guests);
+    if section.conflate {
+        let mut conflating = Conflating::new(CellsWriter::beside(ring, channel.books.instruments + 1)?);
+        if server.arbiter.next().is_some() {
+            // Its books come from a replay.
+            conflating.on_doubt();
+        }
+        server.conflating = Some(conflating);
+    }
+    Ok((server, door))
+}
+
+/// Takes what is new in the ring.
+fn read_ring(reader: &mut RingReader, arbiter: &mut Arbiter, now: Nanos, delivery: &mut impl Delivery) -> usize {
+    let work = reader.poll(now, LINES_PER_TURN, &mut arbiter.sink(now, delivery));
+    arbiter.on_timeout(now, delivery);
+    work
+}
+
+impl<P: ReplyPort, W: ReplyRings> RecoveryServer<P, W> {
+    fn new(
+        responder: Responder,
+        seats: usize,
+        ring: &RingWriter,
+        (port, rings): (P, W),
+        guests: GuestList,
+    ) -> RecoveryServer<P, W> {
+        let mut arbiter = Arbiter::new(ArbiterConfig::default());
+        if responder.source().next() == ring.shape().first() {
+            // What is before the ring's first line is no gap.
+            arbiter.take_up(ring.shape().first());
+        }
         RecoveryServer {
-            responder: Responder::new(config),
-            arbiter: Arbiter::new(ArbiterConfig::default()),
+            responder,
+            conflating: None,
+            arbiter,
             reader: ring.reader(StartAt::Oldest, HEDGE_NS),
             port,
+            rings,
             guests,
             seats: HashMap::with_capacity(seats),
             strangers: StrangerCounts::default(),
             counters: COUNTERS.map(|name| ring.counters().register(name).expect("the counter page has room")),
             next_counters: Nanos::ZERO,
             unsent: 0,
+            written: 0,
+            log: None,
         }
+    }
+
+    /// The same, and everything that the ring gives it is written down. Dropping the server closes the log.
+    pub fn logged(mut self, mut recorder: Recorder<LogSink>) -> RecoveryServer<P, W> {
+        if let Some(at) = self.arbiter.next() {
+            // It goes on where a replay stopped.
+            recorder.on_joined(at);
+        }
+        self.log = Some(recorder);
+        self
     }
 
     /// One turn: who came and went, new lines, requests, answers. Returns how much was done.
     pub fn do_work(&mut self, now: Nanos) -> usize {
         let mut work = self.update_guests();
-        work += self.reader.poll(now, LINES_PER_TURN, &mut self.arbiter.sink(now, &mut self.responder));
-        self.arbiter.on_timeout(now, &mut self.responder);
+        let mut taking = Taking { responder: &mut self.responder, conflating: &mut self.conflating };
+        work += match &mut self.log {
+            None => read_ring(&mut self.reader, &mut self.arbiter, now, &mut taking),
+            Some(log) => read_ring(&mut self.reader, &mut self.arbiter, now, &mut Logged::new(&mut taking, log)),
+        };
+        if let Some(conflating) = &mut self.conflating {
+            work += conflating.turn(now, self.responder.source());
+        }
         for _ in 0..REQUESTS_PER_TURN {
             let Some((from, line)) = self.port.receive() else { break };
             work += 1;
@@ -170,13 +264,24 @@ impl<P: ReplyPort> RecoveryServer<P> {
                 self.responder.on_request(&line);
             }
         }
+        work += self.rings.do_work(now);
         for _ in 0..PACKETS_PER_TURN {
             let room = self.port.room();
-            let Some(reply) = self.responder.poll_reply(now, room.len()) else { break };
+            let (seats, rings, packet) = (&self.seats, &self.rings, room.len());
+            let has_ring = |connection: Connection| seats.get(&connection.0).is_some_and(|seat| seat.has_ring);
+            let room_of = |connection| if has_ring(connection) { rings.room(connection) } else { packet };
+            let Some(reply) = self.responder.poll_reply_within(now, room_of) else { break };
             let count = reply.lines.len();
-            room[..count].copy_from_slice(reply.lines);
             work += count;
-            let to = self.seats.get(&reply.connection.0).and_then(|seat| seat.at);
+            let seat = self.seats.get(&reply.connection.0);
+            if seat.is_some_and(|seat| seat.has_ring) {
+                let taken = self.rings.write(reply.first, reply.lines, now);
+                self.written += taken as u64;
+                self.unsent += (count - taken) as u64;
+                continue;
+            }
+            room[..count].copy_from_slice(reply.lines);
+            let to = seat.and_then(|seat| seat.at);
             if !to.is_some_and(|to| self.port.send(to, reply.first.plus(count as u64), count, now)) {
                 // The queue is full: what was not sent is asked for again.
                 self.unsent += count as u64;
@@ -234,7 +339,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
             for guest in places.iter().flatten() {
                 seats.entry(guest.connection).or_insert_with(|| {
                     responder.admit(Connection(guest.connection), guest.key.0);
-                    Seat { key: guest.key, at: None }
+                    Seat { key: guest.key, has_ring: guest.has_ring, at: None }
                 });
             }
         });
@@ -243,6 +348,7 @@ impl<P: ReplyPort> RecoveryServer<P> {
 
     fn write_counters(&mut self) {
         let (counts, strangers) = (self.responder.counts(), self.strangers);
+        let [written, behind, beyond] = self.conflating.as_ref().map_or([0; 3], Conflating::counts);
         let values = [
             counts.lines,
             counts.lost,
@@ -258,6 +364,10 @@ impl<P: ReplyPort> RecoveryServer<P> {
             counts.sent,
             counts.sent_again,
             self.unsent,
+            self.written,
+            written,
+            behind,
+            beyond,
         ];
         for (counter, value) in self.counters.iter_mut().zip(values) {
             counter.set(value);

@@ -277,6 +277,8 @@ impl State {
                 }
                 return 1;
             }
+            // This connection reports no position.
+            Ok(Some(Notice::Behind { .. })) => {}
             Ok(Some(Notice::Changed { channels })) => {
                 self.heed(&channels, now);
                 return 1;

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use protocol::pair::Split;
 use serde_json::json;
 use subscriber::BookState;
 
@@ -71,6 +72,9 @@ fn line(view: &View) -> String {
         grouped(totals.digests_disagreed),
         states(view)
     );
+    if let Some(split) = view.last_split {
+        text += &format!(" | {}", split_text(split));
+    }
     if let Some(row) = view.rows.first() {
         let side = |level: Option<subscriber::Level>| {
             level.map_or("-".into(), |level| format!("{} @ {}", grouped(level.size), row.price(level.price)))
@@ -92,6 +96,11 @@ pub(crate) fn pulse(view: &View) -> String {
         }
         Pulse::Ended => format!("{at} ended"),
     }
+}
+
+/// What became of a pair of publishers that do not say the same.
+pub(crate) fn split_text(split: Split) -> String {
+    format!("SPLIT at {}: lane {} is withdrawn", split.at, split.withdrawn.0)
 }
 
 /// How many books are in which state, leaving out those that none is in.
@@ -127,7 +136,8 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
             .iter()
             .map(|(path, counts)| {
                 json!({"lane": path.lane.0.get(), "carrier": path.carrier.name(), "won": counts.won,
-                    "duplicates": counts.duplicates, "silences": counts.silences})
+                    "duplicates": counts.duplicates, "silences": counts.silences,
+                    "withdrawn": counts.withdrawn})
             })
             .collect();
         let summary = json!({
@@ -137,6 +147,8 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
             "state": view.pulse,
             "epoch": view.next.map(|next| next.epoch().0),
             "next_sequence": view.next.map(|next| next.sequence().0),
+            "split": view.last_split.map(|split| json!({"at": split.at.sequence().0, "kept": split.kept.0.get(),
+                "withdrawn": split.withdrawn.0.get(), "tainted": split.is_tainted})),
             "session_ended": view.session_ended,
             "seconds": view.since_first_ns as f64 / 1e9,
             "totals": totals,
@@ -190,6 +202,12 @@ pub(crate) fn summarise(arguments: &Arguments, view: &View) {
         ),
         format!("  books: {}", states(view)),
     ];
+    if let Some(split) = view.last_split {
+        lines.push(format!("  its publishers do not say the same: {}", split_text(split)));
+    }
+    if totals.nearly_full > 0 {
+        lines.push("  its ring was nearly full: the publisher said so, and tracks it no more".to_owned());
+    }
     if let Some(trouble) = &view.recovery_trouble {
         let trouble = if trouble.is_empty() { String::new() } else { format!("; {trouble}") };
         lines.push(format!(

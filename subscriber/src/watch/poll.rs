@@ -66,15 +66,18 @@ impl Board {
     }
 }
 
-/// Polls until `stop`, the end of the stream (if the board says so) or the board's time. Returns the last view.
+/// Polls until `stop`, the end of the stream (if the board says so) or the board's time; each line takes `slow` on purpose.
+/// Returns the last view.
 pub(crate) fn poll<R: Source>(
     subscriber: &mut Subscriber<R>,
     board: &Board,
     stop: &AtomicBool,
     names: (&str, u16),
+    slow: Option<Duration>,
 ) -> View {
     let clock = subscriber.clock();
     let mut tally = Tally::default();
+    tally.slow = slow;
     let mut viewer = Viewer::default();
     let mut next_view = clock.now();
     // A ring that is there is found and read within the first turns: nothing to be said of it.

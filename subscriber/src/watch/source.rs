@@ -1,6 +1,5 @@
 //! What the receiving lanes know of themselves.
 
-use protocol::record::Lane;
 use protocol::time::Nanos;
 use transport::LaneRx;
 use transport::fault::FaultInjector;
@@ -45,8 +44,8 @@ impl Source for ShmRx {
         vec![Path { what, lines: counts.lines, trouble, heard: self.last_life() }]
     }
 
-    fn waiting_for(&self, name: &str, lane: u16) -> String {
-        match ShmRing::open(name, Lane::new(lane)) {
+    fn waiting_for(&self, name: &str, _: u16) -> String {
+        match ShmRing::open(name, self.lane()) {
             Ok(ring) => format!("{} is there, and holds nothing yet", ring.path().display()),
             Err(error) => error.to_string(),
         }
@@ -89,7 +88,7 @@ impl Source for subscriber::rdma::RdmaRx {
     fn paths(&self, before: &[Path], now: Nanos) -> Vec<Path> {
         // Said to whoever reads along; the terminal's own screen hides it, as it does all of standard error.
         while let Some(news) = self.next_news() {
-            eprintln!("RDMA: {news}");
+            cli::eprintln!("RDMA: {news}");
         }
         let mut paths = Vec::new();
         if let Some(ud) = self.ud() {

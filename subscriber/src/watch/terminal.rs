@@ -13,6 +13,7 @@ use ratatui::widgets::{Block, Cell, Paragraph, Row as TableRow, Table, TableStat
 use ratatui::{DefaultTerminal, Frame};
 use subscriber::{BookState, Level};
 
+use super::plain::split_text;
 use super::poll::Board;
 use super::view::{Depth, MAX_ROWS, Pulse, Row, View, grouped, status_text};
 use super::{Arguments, way};
@@ -198,6 +199,9 @@ impl Screen<'_> {
         ];
         if let Some(gap) = view.last_gap {
             loss.push(Span::raw(format!("last: {} from {} ({:?})", grouped(gap.count), gap.first, gap.cause)));
+        }
+        if let Some(split) = view.last_split {
+            loss.push(Span::styled(format!("   {}", split_text(split)), Style::new().fg(Color::Red)));
         }
         lines.push(Line::from(loss));
         let states = &view.states;

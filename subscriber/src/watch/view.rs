@@ -1,15 +1,20 @@
 //! What is looked at: the handler that keeps count, and the view that is taken of it.
 
+use std::time::Duration;
+
 use protocol::arbiter::Gap;
 use protocol::arbiter::PathCounts;
 use protocol::book::MAX_INSTRUMENTS;
 use protocol::line::{Epoch, Stamp};
+use protocol::pair::Split;
 use protocol::price::Decimal;
 use protocol::record::{InstrumentId, status as action};
 use protocol::run::LanePath;
 use protocol::time::Nanos;
 use serde::Serialize;
-use subscriber::{Bbo, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update};
+use subscriber::{
+    Bbo, Behind, BookState, Context, Definition, Handler, Level, NotReadable, Status, Subscriber, Trade, Update,
+};
 
 use super::source::{Path, Source};
 
@@ -33,12 +38,17 @@ pub(crate) struct Tally {
     seen: Vec<Seen>,
     trades: u64,
     last_gap: Option<Gap>,
+    last_split: Option<Split>,
     epochs: u64,
     silences: u64,
     session_ended: bool,
     ended: bool,
     /// When the first line came.
     first: Option<Nanos>,
+    /// Times that it was told that its ring is nearly full.
+    behind: u64,
+    /// How long each line takes on purpose.
+    pub(crate) slow: Option<Duration>,
 }
 
 impl Tally {
@@ -60,6 +70,13 @@ impl Handler for Tally {
         if let Some(seen) = self.seen(update.record.instrument_id()) {
             seen.lines += 1;
         }
+        if let Some(slow) = self.slow {
+            std::thread::sleep(slow);
+        }
+    }
+
+    fn on_behind(&mut self, _: &Context<'_>, _: &Behind) {
+        self.behind += 1;
     }
 
     fn on_definition(&mut self, _: &Context<'_>, instrument: InstrumentId, _: &Definition) {
@@ -95,11 +112,16 @@ impl Handler for Tally {
         // The new epoch numbers its instruments anew.
         self.seen.clear();
         self.epochs += 1;
+        self.last_split = None;
         (self.ended, self.session_ended) = (false, false);
     }
 
     fn on_path_silent(&mut self, _: &Context<'_>, _: LanePath, _: Nanos) {
         self.silences += 1;
+    }
+
+    fn on_split(&mut self, _: &Context<'_>, split: &Split) {
+        self.last_split = Some(*split);
     }
 
     fn on_session_start(&mut self, _: &Context<'_>) {
@@ -132,9 +154,13 @@ pub(crate) struct Totals {
     pub(crate) lines_recovered: u64,
     /// Requests to it.
     pub(crate) recovery_requests: u64,
+    /// Times that the publisher said that this subscriber's ring is nearly full.
+    pub(crate) nearly_full: u64,
     /// Snapshots that it gave.
     pub(crate) snapshots: u64,
     pub(crate) epochs_begun: u64,
+    /// Times that the channel's publishers did not say the same.
+    pub(crate) splits: u64,
     pub(crate) silences: u64,
     pub(crate) digests_agreed: u64,
     pub(crate) digests_disagreed: u64,
@@ -232,6 +258,8 @@ pub(crate) struct View {
     /// Since the last sign of life, ns.
     pub(crate) silence_ns: Option<u64>,
     pub(crate) last_gap: Option<Gap>,
+    /// In this epoch.
+    pub(crate) last_split: Option<Split>,
     pub(crate) session_ended: bool,
     /// With recovery: why it cannot be had at this moment, or nothing.
     pub(crate) recovery_trouble: Option<String>,
@@ -315,6 +343,7 @@ impl Viewer {
             lag: subscriber.lag(),
             silence_ns,
             last_gap: tally.last_gap,
+            last_split: tally.last_split,
             session_ended: tally.session_ended,
             recovery_trouble: recovery.as_ref().map(|status| status.trouble.clone()),
             totals: Totals {
@@ -330,7 +359,9 @@ impl Viewer {
                 recovery_requests: recovery.as_ref().map_or(0, |status| status.counts.requests),
                 snapshots: recovery.as_ref().map_or(0, |status| status.counts.snapshots),
                 epochs_begun: tally.epochs,
+                splits: arbiter.splits,
                 silences: tally.silences,
+                nearly_full: tally.behind,
                 digests_agreed: digests.compared - digests.disagreed,
                 digests_disagreed: digests.disagreed,
                 digests_healed: digests.healed,

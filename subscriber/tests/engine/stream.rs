@@ -1,13 +1,14 @@
 //! Beginning, progress and end of a stream; times and positions.
 
-use protocol::arbiter::Delivery;
+use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery};
 use protocol::book::{BooksConfig, Start};
 use protocol::channel::{ChannelConfig, ChannelWriter};
 use protocol::line::{Epoch, Line, SequenceNumber, Stamp};
+use protocol::pair::Split;
 use protocol::record::{ChannelId, InstrumentId, Kind, Lane, Side};
-use protocol::run::{Carrier, LanePath};
+use protocol::run::{Carrier, LanePath, Run, RunSink};
 use protocol::time::Nanos;
-use subscriber::{Builder, Engine, EngineConfig, NotReadable, Selection};
+use subscriber::{BookState, Builder, Engine, EngineConfig, NotReadable, Selection};
 use transport::RingWriter;
 use transport::shm::RingOptions;
 
@@ -232,4 +233,87 @@ fn without_an_anchor_a_publish_time_is_none_and_counted() {
     );
     assert_eq!(notes.published, [None, Some(sent.plus(7)), None, None]);
     assert_eq!(engine.counts().publish_time_unknown, 3);
+}
+
+/// A line of instrument 1 as it was published at `sent`.
+fn published_at(sequence: u64, sent: Nanos) -> Line {
+    let mut record = last(Kind::STATISTIC, 1);
+    record.ts_publish.set(sent.low());
+    record.instrument_seq.set(sequence as u32);
+    Line::seal(record, Stamp::new(Epoch(1), SequenceNumber(sequence)))
+}
+
+#[test]
+fn a_line_that_was_recovered_has_no_publish_time_and_sets_nobodys_clock() {
+    let books = BooksConfig { instruments: 4, orders: 16, levels: 16 };
+    let mut engine = Engine::new(EngineConfig { books, ..EngineConfig::default() });
+    let mut notes = Notes::default();
+    let stamp = |sequence| Stamp::new(Epoch(1), SequenceNumber(sequence));
+    let path = LanePath::new(Lane::new(0), Carrier::Udp);
+    // The server is B's, whose clock is behind A's: taken for A's, its low half would be that of 4.3 s later.
+    let (a, b) = (Nanos(9 << 32), Nanos((9 << 32) - 50));
+    let mut turn = engine.turn(Nanos(100), &mut notes);
+    turn.on_joined(stamp(1));
+    turn.on_lines(stamp(1), &[published_at(1, a)], path, Some(a));
+    turn.on_lines(stamp(2), &[published_at(2, b)], LanePath::new(Lane::new(0), Carrier::Recovery), None);
+    turn.on_lines(stamp(3), &[published_at(3, a.plus(9))], path, None);
+    assert_eq!(notes.published, [Some(a), None, Some(a.plus(9))]);
+    assert_eq!(engine.counts().publish_time_unknown, 0, "a measurement loses nothing by it");
+}
+
+#[test]
+fn a_line_that_waited_is_dated_by_the_run_that_brought_it() {
+    let books = BooksConfig { instruments: 4, orders: 16, levels: 16 };
+    let mut engine = Engine::new(EngineConfig { books, ..EngineConfig::default() });
+    let mut arbiter = Arbiter::new(ArbiterConfig { paths: 2, early_lines: 16, ..ArbiterConfig::default() });
+    let mut notes = Notes::default();
+    let stamp = |sequence| Stamp::new(Epoch(1), SequenceNumber(sequence));
+    let run = |arbiter: &mut Arbiter, engine: &mut Engine, notes: &mut Notes, lane, sequence, sent: Nanos| {
+        let lines = [published_at(sequence, sent)];
+        let path = LanePath::new(Lane::new(lane), Carrier::Udp);
+        let run = Run { path, first: stamp(sequence), lines: &lines, publish_time: Some(sent) };
+        arbiter.sink(Nanos(100), &mut engine.turn(Nanos(100), notes)).on_run(run);
+    };
+    // A's publisher died and came back on a host whose clock had been set back meanwhile.
+    let (before, after) = (Nanos(9 << 32), Nanos((9 << 32) - 1_000_000));
+    run(&mut arbiter, &mut engine, &mut notes, 0, 1, before);
+    run(&mut arbiter, &mut engine, &mut notes, 0, 3, after);
+    run(&mut arbiter, &mut engine, &mut notes, 1, 2, before.plus(7));
+    assert_eq!(notes.published, [Some(before), Some(before.plus(7)), Some(after)]);
+}
+
+#[test]
+fn a_split_makes_books_stale_until_a_digest_agrees_for_their_count_proves_nothing() {
+    let mut notes = Notes::default();
+    let books = BooksConfig { instruments: 4, orders: 16, levels: 16 };
+    let mut engine = Engine::new(EngineConfig { books, ..EngineConfig::default() });
+    let config = ChannelConfig { books, digest_every: 0, ..ChannelConfig::default() };
+    let mut writer = ChannelWriter::new(Epoch(1), config);
+    let mut lines = Vec::new();
+    for record in [last(Kind::SESSION_START, 0), last(Kind::ADD, 1), last(Kind::ADD, 2), last(Kind::TRADE, 1)] {
+        let mut record = record;
+        record.side = Side::BID;
+        record.order_id.set(u64::from(record.instrument.get()));
+        (record.price, record.size) = (100.into(), 5.into());
+        writer.push(&record, Nanos(1), &mut |line| lines.push(*line)).expect("numbers are left");
+        writer.end_message(Nanos(1), &mut |line| lines.push(*line)).expect("numbers are left");
+    }
+    let digest = writer.books().digest_record(InstrumentId(1)).expect("a readable book");
+    writer.push(&digest, Nanos(1), &mut |line| lines.push(*line)).expect("numbers are left");
+    let path = LanePath::new(Lane::new(0), Carrier::Udp);
+    let at = lines[0].stamp();
+    let mut turn = engine.turn(Nanos(100), &mut notes);
+    turn.on_joined(at);
+    turn.on_lines(at, &lines[..3], path, None);
+    let state =
+        |engine: &Engine, id| engine.context(Nanos(100)).book_even_if_stale(InstrumentId(id)).map(|b| b.state());
+    let split = |is_tainted| Split { at: at.plus(3), kept: Lane::new(0), withdrawn: Lane::new(1), is_tainted };
+    engine.turn(Nanos(100), &mut notes).on_split(split(false));
+    assert_eq!(state(&engine, 1), Ok(BookState::Live), "all that was delivered is the kept lane's");
+    engine.turn(Nanos(100), &mut notes).on_split(split(true));
+    assert_eq!((state(&engine, 1), state(&engine, 2)), (Ok(BookState::Stale), Ok(BookState::Stale)));
+    engine.turn(Nanos(100), &mut notes).on_lines(at.plus(3), &lines[3..4], path, None);
+    assert_eq!(state(&engine, 1), Ok(BookState::Stale), "both lanes count alike");
+    engine.turn(Nanos(100), &mut notes).on_lines(at.plus(4), &lines[4..], path, None);
+    assert_eq!((state(&engine, 1), state(&engine, 2)), (Ok(BookState::Live), Ok(BookState::Stale)));
 }

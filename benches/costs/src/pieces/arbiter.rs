@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
+use protocol::pair::Split;
 use protocol::record::Lane;
 use protocol::run::{Carrier, LanePath, Run, RunSink};
 use protocol::time::Nanos;
@@ -33,6 +34,7 @@ impl Delivery for Taken {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
 }
 
 /// An arbiter, and lines for it: it takes verified lines, and does not look inside them.

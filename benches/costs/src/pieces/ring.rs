@@ -4,6 +4,7 @@ use std::hint::black_box;
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
+use protocol::pair::Split;
 use protocol::record::{ChannelId, Flags, InstrumentId, Kind, Lane, Record, Side};
 use protocol::run::{LanePath, LossCause, Position, Run, RunSink};
 use protocol::time::Nanos;
@@ -166,6 +167,7 @@ impl Delivery for ToEngine<'_> {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
 }
 
 /// A poll that finds one order, and takes it through arbiter and book to the end of its event in a strategy's handler.

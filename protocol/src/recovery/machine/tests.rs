@@ -2,6 +2,7 @@ use super::*;
 use crate::arbiter::{ArbiterConfig, Gap};
 use crate::book::{BooksConfig, Start};
 use crate::line::{Epoch, SequenceNumber};
+use crate::pair::Split;
 use crate::record::{Kind, Lane};
 use crate::recovery::{Responder, ResponderConfig};
 use crate::run::{Carrier, LanePath, Position, Run, RunSink};
@@ -45,6 +46,7 @@ impl Delivery for Told {
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
     fn on_end(&mut self, _: Stamp) {}
+    fn on_split(&mut self, _: Split) {}
 }
 
 impl Recovering for Told {
@@ -233,6 +235,37 @@ fn what_is_missing_is_declared_after_a_bounded_time_whatever_the_server_does() {
     }
     assert_eq!(b.told.gaps, []);
     b.until_due(due);
+    assert_eq!(b.told.gaps, [(6, 3)]);
+}
+
+#[test]
+fn a_request_whose_time_passed_while_nobody_ran_is_neither_repeated_nor_given_up_at_once() {
+    let mut b = Bench::with(RecoveryConfig { attempts: 1, ..RecoveryConfig::default() }, 32);
+    b.live(9, 3);
+    let asked = b.until_due(SECOND);
+    assert_eq!(asked.len(), 1);
+    // Stopped for longer than anything is waited for: the answer lies in a queue, and has not been read.
+    b.now += 3 * RECOVER_NS;
+    b.turn();
+    assert_eq!((b.asked(), b.told.gaps.clone()), (vec![], vec![]));
+    b.answer(&asked, |_| true);
+    b.turn();
+    assert_eq!((b.told.got.clone(), b.told.by_recovery), (everything(1, 11), 3));
+    assert_eq!((b.recovery.state(), b.recovery.counts().failed), (RecoveryState::Live, 0));
+}
+
+#[test]
+fn who_turns_seldom_asks_again_and_is_told_in_the_end() {
+    let mut b = Bench::new();
+    b.live(9, 3);
+    // Each turn comes late by more than an answer may take.
+    let mut asked = 0;
+    for _ in 0..6 {
+        b.now += 50 * MS;
+        b.turn();
+        asked += b.asked().len();
+    }
+    assert!(asked >= 2, "asked {asked} times");
     assert_eq!(b.told.gaps, [(6, 3)]);
 }
 

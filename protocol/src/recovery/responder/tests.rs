@@ -175,6 +175,43 @@ fn what_does_not_fit_into_one_reply_goes_on_in_the_next() {
 }
 
 #[test]
+fn a_snapshot_that_is_longer_than_other_replies_comes_by_itself_and_whole() {
+    let small = |id: u64| add(1, id, 100);
+    let records: Vec<Record> =
+        (0..5).map(small).chain((5..605).map(|id| add(2, id, 100))).chain([add(3, 999, 1)]).collect();
+    let config = ResponderConfig { reply_lines: 64, most_reply_lines: 1024, ..ResponderConfig::default() };
+    let mut responder = fed(config, &stream(&records));
+    let asked = |first: u32, max_lines| Ask::Snapshots {
+        first: InstrumentId(first),
+        last: InstrumentId(u32::MAX),
+        not_before: stamp(1),
+        max_lines,
+    };
+    // With what comes before it does not fit; then it comes alone, and what follows after it.
+    let mut covered = Vec::new();
+    for (number, first) in [(1, 1), (2, 2), (3, 3)] {
+        ask(&mut responder, number, asked(first, 1 << 17));
+        let got = replies(&mut responder, Nanos(1));
+        let Answer::Snapshots { next, .. } = begin(&got).answer else { panic!("{:?}", begin(&got)) };
+        covered.push((got.len(), next.map(|next| next.0)));
+        let records: Vec<Record> = got[1..].iter().map(|(_, record)| *record).collect();
+        assert!(crate::recovery::Snapshot::from_records(&records).is_some());
+        // What was lost on the way of it is sent again.
+        ask(&mut responder, number, asked(first, 1 << 17));
+        assert_eq!(replies(&mut responder, Nanos(1)), got);
+    }
+    assert_eq!(covered, [(8, Some(2)), (603, Some(3)), (4, None)]);
+    // Who cannot take so many is told which it is, and so is everybody beyond what the server gives.
+    ask(&mut responder, 4, asked(2, 600));
+    let too_long = Answer::Refused { why: Refusal::TooLong, number: 2 };
+    assert_eq!(begin(&replies(&mut responder, Nanos(1))).answer, too_long);
+    let config = ResponderConfig { reply_lines: 64, most_reply_lines: 512, ..ResponderConfig::default() };
+    let mut responder = fed(config, &stream(&records));
+    ask(&mut responder, 1, asked(2, 1 << 17));
+    assert_eq!(begin(&replies(&mut responder, Nanos(1))).answer, too_long);
+}
+
+#[test]
 fn no_snapshot_is_taken_inside_an_event_or_of_a_book_in_doubt() {
     let mut open = add(1, 2, 100);
     open.flags = Flags::NONE;
@@ -247,4 +284,42 @@ fn a_new_epoch_forgets_the_old_ones_lines_and_instruments() {
     let number = Stamp::new(Epoch(4), SequenceNumber(1)).0;
     assert_eq!(begin(&replies(&mut responder, Nanos(1))).answer, Answer::Refused { why: Refusal::WrongEpoch, number });
     assert_eq!(responder.source().lines_of(InstrumentId(1)), Err(NoSnapshot::NotReadable));
+}
+
+#[test]
+fn whoever_has_no_room_is_passed_over_and_keeps_its_turn() {
+    let lines = stream(&(1..20).map(|id| add(1, id, 100)).collect::<Vec<_>>());
+    let mut responder = fed(ResponderConfig::default(), &lines);
+    let two = Connection(2);
+    responder.admit(two, 78);
+    ask(&mut responder, 1, Ask::Lines { first: stamp(1), count: 9 });
+    let request = Request { connection: two, number: 1, key: 78, ask: Ask::Lines { first: stamp(1), count: 3 } };
+    responder.on_request(&request.to_line());
+    let all = |responder: &mut Responder, room: &dyn Fn(Connection) -> usize| {
+        let mut got = Vec::new();
+        while let Some(run) = responder.poll_reply_within(Nanos(1), room) {
+            got.push((run.connection, Connection::of(run.first).1, run.lines.len()));
+        }
+        got
+    };
+    assert_eq!(all(&mut responder, &|connection| if connection == ONE { 0 } else { 22 }), [(two, 1, 4)]);
+    assert!(responder.next_timeout().is_some(), "somebody waits");
+    assert_eq!(all(&mut responder, &|_| 0), []);
+    // Nothing of it was lost meanwhile, and it is asked for its room each time.
+    assert_eq!(all(&mut responder, &|connection| usize::from(connection == ONE) * 7), [(ONE, 1, 7), (ONE, 8, 3)]);
+    assert_eq!(responder.next_timeout(), None);
+}
+
+#[test]
+fn numbers_of_any_size_in_a_request_are_taken_for_what_they_are() {
+    let lines = stream(&[add(1, 1, 100)]);
+    let mut responder = fed(ResponderConfig::default(), &lines);
+    for number in 1..4 {
+        ask(&mut responder, number, Ask::Replies { first: u64::MAX >> 16, count: u64::MAX });
+        ask(&mut responder, number, Ask::Replies { first: 1, count: u64::MAX });
+        ask(&mut responder, 10 * number, Ask::Lines { first: stamp(1), count: u64::MAX });
+    }
+    let got = replies(&mut responder, Nanos(1));
+    assert!(got.len() >= 3 * (1 + lines.len()), "each was answered with what there is: {}", got.len());
+    assert!(responder.counts().not_held > 0);
 }

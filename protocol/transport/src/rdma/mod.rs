@@ -56,8 +56,8 @@ pub use queue_pair::{
     BURST, Depths, QueuePair, QueuePairInfo, QueuePairState, RC_INLINE, RcTimers, RemoteRights, Service, UD_INLINE,
 };
 pub use rc::{
-    DropReason, LostReason, PeerCounters, PeerFailure, RcOffer, RcOptions, RcRingTx, RcRx, RcRxCounters, RcRxEvent,
-    RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxCounters, RcTxEvent, RcTxKeeper, Refusal,
+    DropReason, LostReason, PeerCounters, PeerFailure, RcOffer, RcOptions, RcReplyRx, RcReplyTx, RcRingTx, RcRx,
+    RcRxCounters, RcRxEvent, RcRxKeeper, RcRxOptions, RcTicket, RcToken, RcTxCounters, RcTxEvent, RcTxKeeper, Refusal,
 };
 pub use region::{Region, Rights};
 pub use survey::{DeviceDetails, DeviceSurvey, FabricVerdict, PortSurvey, Survey, UsablePort};

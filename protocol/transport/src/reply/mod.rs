@@ -6,11 +6,12 @@
 //!
 //! Requests and answers are packets like the stream's, checked by the same decoder. The stamp of a line in them is the connection
 //! (where the stream has its epoch) and the count of lines sent on it, from 1 (where the stream has its sequence); a
-//! request's is the connection and its own number. So `ReplyRx` is a [`LaneRx`] like any other, a fault injector fits around it, and a ring in a subscriber's memory that a
-//! card writes can take its place. What the lines say is the crate `protocol`'s affair.
+//! request's is the connection and its own number. So `ReplyRx` is a [`LaneRx`] like any other, a fault injector fits around
+//! it, and a ring in the subscriber's memory that a card writes ([`ReplyRings`] on the server's side) can take its place. What the lines say is the crate `protocol`'s affair.
 //!
 //! Nothing here waits, and nothing is sent twice: what is lost is asked for again.
 
+mod places;
 mod rx;
 mod tx;
 
@@ -18,8 +19,10 @@ use std::io;
 use std::net::SocketAddrV4;
 
 use protocol::line::{Line, Stamp};
+use protocol::recovery::Connection;
 use protocol::time::Nanos;
 
+pub use places::ReplyPlaces;
 pub use rx::ReplyRx;
 pub use tx::{ReplyTx, ReplyTxCounters};
 
@@ -51,6 +54,46 @@ pub trait ReplyPort {
 
     /// What came and was no request at a glance.
     fn refused(&self) -> u64;
+}
+
+/// The recovery server's end of the rings in subscribers' memory that answers are written into, by a card: nothing is
+/// lost there, so nothing is dropped here either. `()` where there are none.
+pub trait ReplyRings {
+    /// Takes what has ended and whoever came and went; returns how much that was.
+    fn do_work(&mut self, now: Nanos) -> usize;
+
+    /// Lines that can be written now for a connection; 0 if none, or it has no ring (yet, or any more).
+    fn room(&self, connection: Connection) -> usize;
+
+    /// Writes lines whose first has the stamp `first`, (connection, count), to their places; returns how many were taken, which
+    /// is at least as many as there was room for.
+    fn write(&mut self, first: Stamp, lines: &[Line], now: Nanos) -> usize;
+}
+
+/// No rings.
+impl ReplyRings for () {
+    fn do_work(&mut self, _: Nanos) -> usize {
+        0
+    }
+    fn room(&self, _: Connection) -> usize {
+        0
+    }
+    fn write(&mut self, _: Stamp, _: &[Line], _: Nanos) -> usize {
+        0
+    }
+}
+
+/// Rings that there may be.
+impl<W: ReplyRings> ReplyRings for Option<W> {
+    fn do_work(&mut self, now: Nanos) -> usize {
+        self.as_mut().map_or(0, |rings| rings.do_work(now))
+    }
+    fn room(&self, connection: Connection) -> usize {
+        self.as_ref().map_or(0, |rings| rings.room(connection))
+    }
+    fn write(&mut self, first: Stamp, lines: &[Line], now: Nanos) -> usize {
+        self.as_mut().map_or(0, |rings| rings.write(first, lines, now))
+    }
 }
 
 /// Faults befall what comes; requests go through unharmed.

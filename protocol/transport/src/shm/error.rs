@@ -22,6 +22,12 @@ pub enum SetupError {
         /// The first sequence number asked for.
         first: u64,
     },
+    /// Too many cells.
+    #[error("no file of {cells} cells: at most {max}", max = crate::cells::MAX_CELLS)]
+    Cells {
+        /// How many were asked for.
+        cells: usize,
+    },
     /// The name cannot be part of a file's name.
     #[error("{name:?} cannot name a ring: use 1 to {max} letters, digits, '.', '_' or '-'", max = super::MAX_NAME_LEN)]
     Name {

@@ -1,12 +1,10 @@
 //! The file: its header, how it appears, how it is taken over, how it is opened.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use protocol::line::{Epoch, SequenceNumber};
@@ -15,6 +13,10 @@ use protocol::run::{Carrier, LanePath};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::named::{
+    FULL_HINT, MAP_HINT, OPEN_HINT, TAKE_TRIES, TEMPORARY, Temporary, check_memory, create_locked, fill, is_same_file,
+    open_read, sweep, unique_suffix,
+};
 use super::{Aliveness, BadFile, LOCK_PATIENCE, MAX_NAME_LEN, RingInfo, RingOptions, SetupError};
 use crate::counters::{self, COUNTERS_LEN, CounterPage};
 use crate::memory::{Mapping, PAGE_LEN, Pages, RingMemory};
@@ -30,13 +32,8 @@ pub const HEADER_LEN: usize = PAGE_LEN;
 const REGION_PATH_LEN: usize = 256;
 /// Where the region begins in the ring file.
 const REGION_OFFSET: usize = HEADER_LEN + COUNTERS_LEN;
-/// The beginning and the end of the name of a file that is still being made.
-const TEMPORARY: (&str, &str) = (".bookcast-", ".tmp");
 /// The beginning and the end of the name of a region of its own on huge pages.
 const REGION: (&str, &str) = ("bookcast-", ".region");
-/// How often taking a name is tried.
-const TAKE_TRIES: u32 = 100;
-
 /// The header page. Everything in it is fixed before the file gets its name.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -308,19 +305,6 @@ impl ShmRing {
     }
 }
 
-const MAP_HINT: &str = "raise the memory limit (ulimit -v, cgroup), or choose a smaller ring";
-const OPEN_HINT: &str = "check its owner and mode: subscribers need to read it, publishers to replace it";
-
-/// Opens without waiting, whatever the path leads to.
-fn open_read(path: &Path) -> Result<File, SetupError> {
-    // NONBLOCK: a pipe under this name must not hold us up. It changes nothing for a regular file.
-    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open(path);
-    opened.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => SetupError::NotThere { path: path.to_owned() },
-        _ => SetupError::system("open", path, OPEN_HINT)(error),
-    })
-}
-
 /// Opens and reads the header page, which is not yet checked.
 fn open_checked(path: &Path) -> Result<(File, Box<RingHeader>), SetupError> {
     let file = open_read(path)?;
@@ -366,11 +350,11 @@ impl Published {
         let own_region = if options.huge_pages { OwnRegion::create(options, options.lines) } else { None };
         let len = if own_region.is_some() { REGION_OFFSET } else { REGION_OFFSET + super::region_len(options.lines) };
         check_memory(&path, len)?;
-        let mapping = Arc::new(fill(&temporary.file, &temporary.path, len)?);
+        let mapping = Arc::new(fill(temporary.file(), temporary.path(), len)?);
         let header = header(options, len, own_region.as_ref());
-        temporary.file.write_all_at(header.as_bytes(), 0).map_err(SetupError::system(
+        temporary.file().write_all_at(header.as_bytes(), 0).map_err(SetupError::system(
             "write",
-            &temporary.path,
+            temporary.path(),
             FULL_HINT,
         ))?;
         let (memory, pages) = match &own_region {
@@ -380,7 +364,9 @@ impl Published {
             }
             None => (RingMemory::new(Arc::clone(&mapping), REGION_OFFSET, options.lines), mapping.pages()),
         };
-        let file = temporary.take(&path)?;
+        let file = take(temporary, &path)?;
+        // The name is ours, and so is what a dead publisher left beside it.
+        crate::cells::remove_leftover(&path);
         let region_path = own_region.map(OwnRegion::keep);
         let counters = CounterPage::new(mapping, HEADER_LEN);
         Ok((Published { file, path, region_path }, Parts { memory, counters, shape, pages }))
@@ -432,112 +418,26 @@ fn header(options: &RingOptions, total_len: usize, own_region: Option<&OwnRegion
     })
 }
 
-const FULL_HINT: &str = "free some space there, choose a smaller ring, or name another directory by BOOKCAST_SHM_DIR";
-
-/// Refuses what the machine has not: touching more than there is would not fail, but have the kernel kill processes for it.
-fn check_memory(path: &Path, len: usize) -> Result<(), SetupError> {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    match available_bytes(&meminfo) {
-        Some(available) if available < len as u64 => {
-            let cause = format!("{} MiB are asked for, and {} MiB of memory are available", len >> 20, available >> 20);
-            Err(SetupError::system("allocate memory for", path, FULL_HINT)(io::Error::new(
-                io::ErrorKind::OutOfMemory,
-                cause,
-            )))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// MemAvailable in the text of `/proc/meminfo`, in bytes.
-fn available_bytes(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Gives `file` `len` bytes of zeros with memory behind each of them, mapped and touched.
-fn fill(file: &File, path: &Path, len: usize) -> Result<Mapping, SetupError> {
-    file.set_len(len as u64).map_err(SetupError::system("size", path, FULL_HINT))?;
-    let mapping = Mapping::of_file(file, len, true).map_err(SetupError::system("map", path, MAP_HINT))?;
-    // Advice first, then pages: an allocation by the file system would already be on small ones.
-    mapping.advise_huge();
-    mapping.populate();
-    // SAFETY: a system call on a descriptor that is open, with numbers only.
-    let refused = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len as libc::off_t) } != 0;
-    if refused {
-        return Err(SetupError::system("allocate memory for", path, FULL_HINT)(io::Error::last_os_error()));
-    }
-    mapping.touch();
-    Ok(mapping)
-}
-
-/// A name for something that is being made: unique among processes and within this one.
-fn unique_suffix() -> String {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// A new file, made and locked before anybody else can have its lock.
-fn create_locked(dir: &Path, name: impl Fn() -> String) -> Result<(File, PathBuf), SetupError> {
+/// Gives the finished file of a ring the name `path`. Returns it, locked as it is.
+fn take(temporary: Temporary, path: &Path) -> Result<File, SetupError> {
     for _ in 0..TAKE_TRIES {
-        let path = dir.join(name());
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o644).custom_flags(libc::O_CLOEXEC);
-        let file = match options.open(&path) {
-            Ok(file) => file,
-            // Left behind by a process that had our pid.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-            Err(error) => return Err(SetupError::system("create", &path, OPEN_HINT)(error)),
-        };
-        // A sweeper may have found it between the two calls, and taken it for a dead one's.
-        if file.try_lock().is_ok() && is_same_file(&file, &path) {
-            return Ok((file, path));
+        // A link and not a rename: it fails when the name exists.
+        match fs::hard_link(temporary.path(), path) {
+            Ok(()) => return temporary.into_file(),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(SetupError::system("link", path, OPEN_HINT)(error)),
         }
-    }
-    Err(SetupError::Contended { path: dir.join(name()), tries: TAKE_TRIES })
-}
-
-/// A ring file that has no name of its own yet. Dropping it removes it.
-struct Temporary {
-    file: File,
-    path: PathBuf,
-}
-
-impl Temporary {
-    fn create(dir: &Path, name: &str, lane: Lane) -> Result<Temporary, SetupError> {
-        let name = || format!("{}{name}-{}.{}{}", TEMPORARY.0, lane.0, unique_suffix(), TEMPORARY.1);
-        let (file, path) = create_locked(dir, name)?;
-        Ok(Temporary { file, path })
-    }
-
-    /// Gives the finished file the name `path`. Returns it, locked as it is.
-    fn take(self, path: &Path) -> Result<File, SetupError> {
-        for _ in 0..TAKE_TRIES {
-            // A link and not a rename: it fails when the name exists.
-            match fs::hard_link(&self.path, path) {
-                Ok(()) => return self.file.try_clone().map_err(SetupError::system("duplicate", path, OPEN_HINT)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(SetupError::system("link", path, OPEN_HINT)(error)),
-            }
-            match try_take(path)? {
-                Taken::Alive(error) => return Err(error),
-                Taken::Gone => {}
-                Taken::Dead(lock) => {
-                    fs::rename(&self.path, path).map_err(SetupError::system("replace", path, OPEN_HINT))?;
-                    drop(lock);
-                    return self.file.try_clone().map_err(SetupError::system("duplicate", path, OPEN_HINT));
-                }
+        match try_take(path)? {
+            Taken::Alive(error) => return Err(error),
+            Taken::Gone => {}
+            Taken::Dead(lock) => {
+                fs::rename(temporary.path(), path).map_err(SetupError::system("replace", path, OPEN_HINT))?;
+                drop(lock);
+                return temporary.into_file();
             }
         }
-        Err(SetupError::Contended { path: path.to_owned(), tries: TAKE_TRIES })
     }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // After a rename nothing is there any more; no other file ever gets this name.
-        let _ = fs::remove_file(&self.path);
-    }
+    Err(SetupError::Contended { path: path.to_owned(), tries: TAKE_TRIES })
 }
 
 /// What stands under a ring's name.
@@ -585,30 +485,6 @@ fn try_take(path: &Path) -> Result<Taken, SetupError> {
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(2)),
             Err(TryLockError::Error(error)) => return Err(SetupError::system("lock", path, OPEN_HINT)(error)),
-        }
-    }
-}
-
-/// Whether `path` leads to `file`.
-fn is_same_file(file: &File, path: &Path) -> bool {
-    match (file.metadata(), fs::symlink_metadata(path)) {
-        (Ok(ours), Ok(found)) => (ours.dev(), ours.ino()) == (found.dev(), found.ino()),
-        _ => false,
-    }
-}
-
-/// Removes files of this form that nobody holds: their makers died in the middle.
-fn sweep(dir: &Path, (prefix, suffix): (&str, &str)) {
-    let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let is_ours = name.to_str().is_some_and(|name| name.starts_with(prefix) && name.ends_with(suffix));
-        if is_ours
-            && let Ok(file) = open_read(&entry.path())
-            && file.try_lock().is_ok()
-            && is_same_file(&file, &entry.path())
-        {
-            let _ = fs::remove_file(entry.path());
         }
     }
 }
@@ -761,18 +637,6 @@ mod tests {
                     none /mnt/odd hugetlbfs rw,pagesize=oddM 0 0\n";
         let expected = [(PathBuf::from("/dev/hugepages"), 2 << 20), (PathBuf::from("/mnt/huge1G"), 1 << 30)];
         assert_eq!(hugetlbfs_mounts(text), expected);
-    }
-
-    #[test]
-    fn more_than_the_machine_has_is_refused_and_not_touched() {
-        let text = "MemTotal:       24576000 kB\nMemFree:          100 kB\nMemAvailable:   20000000 kB\n";
-        assert_eq!(available_bytes(text), Some(20_480_000_000));
-        for odd in ["", "MemAvailable:", "MemAvailable: many kB", "MemAvailable: 18446744073709551615 kB"] {
-            assert_eq!(available_bytes(odd), None, "{odd:?}");
-        }
-        let error = check_memory(Path::new("/x/y"), 1 << 60).expect_err("no machine has that much").to_string();
-        assert!(error.contains("MiB of memory are available") && error.contains("smaller ring"), "{error}");
-        assert!(check_memory(Path::new("/x/y"), 4096).is_ok());
     }
 
     fn sample() -> Box<RingHeader> {

@@ -114,6 +114,11 @@ impl ShmRx {
         })
     }
 
+    /// The lane that is read.
+    pub fn lane(&self) -> Lane {
+        self.options.lane
+    }
+
     /// The ring being read, once there is one.
     pub fn ring(&self) -> Option<&ShmRing> {
         self.attached.as_ref().map(|(ring, _)| ring)

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use protocol::arbiter::{Arbiter, ArbiterConfig, Delivery, Gap};
 use protocol::line::{Epoch, Line, Stamp};
+use protocol::pair::Split;
 use protocol::record::Lane;
 use protocol::run::LanePath;
 use protocol::time::Nanos;
@@ -58,6 +59,7 @@ impl Delivery for Account {
 
     fn on_publish_time(&mut self, _: Lane, _: Nanos) {}
     fn on_path_silent(&mut self, _: LanePath, _: Nanos) {}
+    fn on_split(&mut self, _: Split) {}
     fn on_end(&mut self, at: Stamp) {
         assert_eq!(at, stamp(self.next));
         self.ended = true;

@@ -196,12 +196,12 @@ fn a_gzip_that_ends_early_gives_all_before_it_then_says_so() {
         let (got, end, _) = drain(open(&whole[..keep], false));
         assert!(got.len() > 8_000, "{} messages of half a file", got.len());
         assert!(got.iter().zip(&messages).all(|((_, _, a), b)| a == b));
-        assert!(matches!(end, Err(FeedError::GzipEndsEarly { .. })), "{end:?}");
+        assert!(matches!(end, Err(FeedError::PackedEndsEarly { .. })), "{end:?}");
         let text = end.expect_err("early").to_string();
         assert!(text.contains("ends early") && text.contains("--lenient"), "{text}");
         let (again, end, warning) = drain(open(&whole[..keep], true));
         assert_eq!(again.len(), got.len());
-        assert!(end.is_ok() && matches!(warning, Some(FeedError::GzipEndsEarly { .. })), "{end:?} {warning:?}");
+        assert!(end.is_ok() && matches!(warning, Some(FeedError::PackedEndsEarly { .. })), "{end:?} {warning:?}");
     }
 }
 
@@ -213,7 +213,7 @@ fn a_damaged_gzip_is_an_error_lenient_or_not() {
     for lenient in [false, true] {
         let (got, end, _) = drain(open(&damaged, lenient));
         assert_eq!(got.len(), 2);
-        assert!(matches!(end, Err(FeedError::GzipDamaged { .. })), "{end:?}");
+        assert!(matches!(end, Err(FeedError::PackedDamaged { .. })), "{end:?}");
     }
 }
 

@@ -23,7 +23,7 @@ pub use packet::{MoldPacket, SessionId};
 pub use source::{MoldFeed, MoldOptions};
 pub use stats::{MoldStats, SessionStats, SideStats};
 
-/// Whether a stream that begins with `head` (the first 22 bytes at least) can be MoldUDP64 datagrams one behind the other.
-pub fn is_bare(head: &[u8]) -> bool {
-    raw::RawPackets::<std::io::Empty>::is_one(head)
+/// Whether bytes can begin one of several MoldUDP64 datagrams that lie one behind the other.
+pub(crate) fn is_bare(bytes: &[u8]) -> bool {
+    raw::RawPackets::<std::io::Empty>::is_one(bytes)
 }

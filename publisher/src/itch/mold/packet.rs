@@ -118,6 +118,16 @@ impl<'a> MoldPacket<'a> {
         })
     }
 
+    /// The messages that are there whole, in order.
+    pub fn messages(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (blocks, mut at) = (self.blocks, 0);
+        std::iter::from_fn(move || {
+            let (message, next) = block(blocks, at)?;
+            at = next;
+            Some(message)
+        })
+    }
+
     /// Whether every message announced is there.
     pub fn is_whole(&self) -> bool {
         self.present == self.announced

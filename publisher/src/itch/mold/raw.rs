@@ -31,7 +31,8 @@ impl<R: Read> RawPackets<R> {
         match packet.purpose {
             // Something has to tell it from a BinaryFILE of blanked lengths: a first message that has a length.
             Purpose::Messages => {
-                packet.sequence < 1 << 48 && head.get(HEADER_LEN..).is_some_and(|rest| rest[..LENGTH_LEN] != [0, 0])
+                packet.sequence < 1 << 48
+                    && head.get(HEADER_LEN..HEADER_LEN + LENGTH_LEN).is_some_and(|length| length != [0, 0])
             }
             Purpose::Heartbeat | Purpose::EndOfSession => packet.sequence != 0 && packet.sequence < 1 << 48,
             Purpose::Request => false,

@@ -31,6 +31,8 @@ pub struct MoldOptions {
     pub session: Option<String>,
     /// How long something missing is waited for.
     pub patience: Patience,
+    /// Where datagrams go that are known to be of another protocol, whatever they look like.
+    pub foreign: Vec<SocketAddr>,
 }
 
 /// What the datagrams stand in.
@@ -105,8 +107,8 @@ struct Loose {
 impl MoldFeed<Input> {
     /// The feed in an open capture. Reads until the first datagram of the feed.
     pub fn new(input: Input, container: Option<Container>, options: MoldOptions) -> MoldFeed<Input> {
-        let (path, gzip) = (input.path().to_owned(), input.is_gzip());
-        MoldFeed::from_window(Window::new(input, &path, gzip), container, options)
+        let (path, packing) = (input.path().to_owned(), input.packing());
+        MoldFeed::from_window(Window::new(input, &path, packing), container, options)
     }
 }
 
@@ -367,7 +369,9 @@ impl<R: Read> Reader<R> {
             }
             Frames::Broken(_) => return Ok(false),
         };
+        let is_foreign = !options.foreign.is_empty() && options.foreign.contains(&destination);
         let known = MoldPacket::parse(payload)
+            .filter(|_| !is_foreign)
             .map(|packet| {
                 // Bare datagrams are cut off only where the file is: what is behind that is the file's loss, not the venue's.
                 let announced = if is_bare { packet.present } else { packet.announced };

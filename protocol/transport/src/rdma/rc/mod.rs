@@ -26,9 +26,16 @@
 //! marked by the hot half, which posts nothing more for it and hands it to the keeper; the keeper destroys its queue pair
 //! and says why.
 //!
+//! Answers of the recovery server come the same way: [`RcReplyTx`] writes them into a reply ring of each subscriber's, which
+//! [`RcReplyRx`] reads. It has queue pairs, a completion queue and a thread of its own, and the same keepers.
+//!
 //! Left out: reconnecting. Who lost a connection and whether it is worth another offer is for the control channel to say.
 
+mod drop_reason;
 mod peer;
+mod peers;
+mod reply_rx;
+mod reply_tx;
 mod request;
 mod rx;
 mod rx_keeper;
@@ -37,12 +44,15 @@ mod tests;
 mod tx;
 mod tx_keeper;
 
+pub use drop_reason::DropReason;
 pub use peer::{PeerCounters, PeerFailure};
+pub use reply_rx::RcReplyRx;
+pub use reply_tx::RcReplyTx;
 pub use request::{RcOffer, RcToken, Refusal};
 pub use rx::RcRx;
 pub use rx_keeper::{LostReason, RcRxCounters, RcRxEvent, RcRxKeeper, RcRxOptions};
 pub use tx::{RcOptions, RcRingTx, RcTicket};
-pub use tx_keeper::{DropReason, RcTxCounters, RcTxEvent, RcTxKeeper};
+pub use tx_keeper::{RcTxCounters, RcTxEvent, RcTxKeeper};
 
 /// Events of connections that a keeper takes in one turn: whoever asks and asks does not keep it from the rest.
 const EVENTS_PER_TURN: usize = 64;

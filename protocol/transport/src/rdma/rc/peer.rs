@@ -11,8 +11,10 @@ use protocol::time::Nanos;
 use super::LATEST_LEN;
 use super::request::RcOffer;
 use super::tx::{RcTicket, Sources};
+use crate::memory::WriterMemory;
 use crate::rdma::completion::{Completion, Reaction, Status};
 use crate::rdma::queue_pair::{Operation, Piece, QueuePair, SendList};
+use crate::reply::ReplyPlaces;
 use crate::ring::RingWriter;
 
 /// One send in so many asks for a completion.
@@ -77,8 +79,10 @@ pub(super) struct Peer {
     beat_place: usize,
     queue_pair: QueuePair,
     offer: RcOffer,
-    /// The stamp of the next line to write.
+    /// The stamp of the next line to write. Of a reply ring: the connection, and the lines staged so far, from 1.
     pub(super) cursor: Stamp,
+    /// Of a reply ring.
+    places: ReplyPlaces,
     /// Writes posted so far, and how many of them are known to have ended.
     posted: u64,
     done: u64,
@@ -115,6 +119,7 @@ impl Peer {
             queue_pair,
             offer,
             cursor: first,
+            places: ReplyPlaces::new(offer.lines, first),
             posted: 0,
             done: 0,
             starts: vec![first; depth].into_boxed_slice(),
@@ -193,6 +198,12 @@ impl Peer {
                 return Some(PeerFailure::Overrun);
             }
         }
+        self.overdue(now, deadline_ns)
+    }
+
+    /// Whether its oldest write that asked for a completion has had none for too long.
+    #[inline]
+    pub(super) fn overdue(&self, now: Nanos, deadline_ns: u64) -> Option<PeerFailure> {
         let waited = now.since(self.signalled.front()?.posted_at);
         (waited > 0 && waited as u64 > deadline_ns).then_some(PeerFailure::Deadline { waited_ns: waited as u64 })
     }
@@ -224,7 +235,8 @@ impl Peer {
         }
         self.counters.doorbells += 1;
         // SAFETY: pieces are places of the ring and the peer's own heartbeat line, in regions that outlive the queue pair (`_sources`). A place
-        // is overwritten when the ring has gone round; `verdict` ends that at half of it. A line that changed
+        // is overwritten when the ring has gone round; `verdict` ends that at half of it. Replies are sent from places of their
+        // own, which are written again only when their write has ended (`reply_room`). A line that changed
         // nevertheless while it was read does not verify, or is a later one, whole, in the place that is its own.
         match unsafe { self.queue_pair.post_sends(list) } {
             Ok(()) => self.posted += count as u64,
@@ -324,5 +336,65 @@ impl Peer {
         self.beat_at = Some(turn.now);
         self.counters.heartbeats += 1;
         self.post(list);
+    }
+}
+
+/// The most pieces that lines of replies are written in: they go round their memory here once, and round the ring there.
+const REPLY_PIECES: u64 = 3;
+
+/// Where lines of replies stand until they are written: each peer has `lines` places of its own.
+pub(super) struct Stage<'a> {
+    pub(super) memory: &'a WriterMemory,
+    pub(super) lines: u64,
+    pub(super) sources: &'a Sources,
+    pub(super) now: Nanos,
+}
+
+impl Peer {
+    /// How many lines of replies can be staged and posted now, of `staged` that may be under way; 0 while the queue is full.
+    pub(super) fn reply_room(&self, staged: u64) -> usize {
+        let depth = self.starts.len() as u64;
+        if self.under_way() + REPLY_PIECES > depth || self.failure.is_some() {
+            return 0;
+        }
+        let oldest = if self.posted > self.done { self.starts[(self.done % depth) as usize] } else { self.cursor };
+        // At most one round of the remote ring at once, so that there are no more pieces.
+        (staged - (self.cursor.0 - oldest.0)).min(self.offer.lines) as usize
+    }
+
+    /// Writes lines of replies, the first of which has the stamp `first`, to the places that are theirs; returns how many were
+    /// taken, those left out by [`ReplyPlaces`] included.
+    pub(super) fn write_replies(
+        &mut self,
+        stage: &Stage<'_>,
+        first: Stamp,
+        lines: &[Line],
+        list: &mut SendList,
+    ) -> usize {
+        let taken = lines.len().min(self.reply_room(stage.lines));
+        let end = first.plus(taken as u64);
+        let mut at = self.places.take(first, end);
+        while at < end {
+            let (place, remote_place) = (self.cursor.0 % stage.lines, self.places.index(at));
+            let count = (end.0 - at.0).min(stage.lines - place).min(self.places.lines() - remote_place);
+            let place = self.beat_place as u64 * stage.lines + place;
+            for (i, line) in lines[(at.0 - first.0) as usize..][..count as usize].iter().enumerate() {
+                stage.memory.put(place as usize + i, line);
+            }
+            let piece = Piece {
+                address: stage.sources.ring_region.address() + LATEST_LEN + place * LINE_LEN as u64,
+                len: count as usize * LINE_LEN,
+                key: stage.sources.ring_region.local_key(),
+            };
+            let to = self.offer.address + LATEST_LEN + remote_place * LINE_LEN as u64;
+            // Each asks for a completion: answers are few, and their places are free again only then.
+            self.push(list, piece, to, count, true, stage.now);
+            self.cursor = self.cursor.plus(count);
+            at = at.plus(count);
+            self.counters.writes += 1;
+            self.counters.lines += count;
+        }
+        self.post(list);
+        taken
     }
 }

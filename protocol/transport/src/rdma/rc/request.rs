@@ -158,7 +158,7 @@ refusals! {
     WrongToken = 2, "the token is not the one that was agreed on";
     WrongChannel = 3, "the request is for another channel";
     WrongLane = 4, "the request is for another lane";
-    BadStart = 5, "the first stamp is none: epoch and sequence begin at 1";
+    BadStart = 5, "the first stamp is none (epoch and sequence begin at 1), or not the one agreed on";
     NotExpected = 6, "no token has been agreed on";
     SecondConnection = 7, "this offer has been taken already";
     Busy = 8, "the subscriber has not taken in the rings of earlier connections yet";

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::line::Stamp;
 use protocol::record::{ChannelId, Lane};
-use protocol::run::RunSink;
+use protocol::run::{Carrier, LanePath, RunSink};
 use protocol::time::Nanos;
 
 use super::rx_keeper::{RcRxKeeper, RcRxOptions};
@@ -36,7 +36,7 @@ impl RcRx {
     /// # Errors
     /// [`RdmaError`]: no such device or address, a port that is down, a size that is no power of two of at least 2.
     pub fn open(options: &RcRxOptions, channel: ChannelId, lane: Lane) -> Result<(RcRx, RcRxKeeper), RdmaError> {
-        RcRxKeeper::open(options, channel, lane)
+        RcRxKeeper::open(options, channel, LanePath::new(lane, Carrier::RdmaRc))
     }
 
     pub(super) fn new(inbox: Inbox<Box<RingReader>>, outbox: Outbox<Box<RingReader>>, place: Arc<AtomicU64>) -> RcRx {
@@ -107,7 +107,7 @@ impl LaneRx for RcRx {
 mod tests {
     use protocol::line::{Epoch, Line, SequenceNumber};
     use protocol::record::{InstrumentId, Kind, Record};
-    use protocol::run::{Carrier, LanePath, LossCause, Position, Run};
+    use protocol::run::{LossCause, Position, Run};
 
     use super::*;
     use crate::memory::{Mapping, PAGE_LEN, RingMemory};

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use protocol::line::Stamp;
-use protocol::record::{ChannelId, Lane};
-use protocol::run::{Carrier, LanePath};
+use protocol::record::ChannelId;
+use protocol::run::LanePath;
 use protocol::time::Nanos;
 
 use super::request::{RcOffer, RcToken, Refusal, Request};
@@ -141,6 +141,8 @@ impl Ring {
 /// A ring that waits for its publisher.
 struct Offered {
     token: Option<RcToken>,
+    /// The only first stamp that will do; `None`: any.
+    first: Option<Stamp>,
     listener: ConnectionId,
     ring: Ring,
 }
@@ -169,7 +171,7 @@ pub struct RcRxKeeper {
     is_device_lost: bool,
     options: RcRxOptions,
     channel: ChannelId,
-    lane: Lane,
+    path: LanePath,
     counters: RcRxCounters,
     events: VecDeque<RcRxEvent>,
     /// The stamp after the last line that the hot half handed up.
@@ -177,7 +179,11 @@ pub struct RcRxKeeper {
 }
 
 impl RcRxKeeper {
-    pub(super) fn open(options: &RcRxOptions, channel: ChannelId, lane: Lane) -> Result<(RcRx, RcRxKeeper), RdmaError> {
+    pub(super) fn open(
+        options: &RcRxOptions,
+        channel: ChannelId,
+        path: LanePath,
+    ) -> Result<(RcRx, RcRxKeeper), RdmaError> {
         let local = LocalPort::find(options.device.as_deref(), options.address)?;
         if !options.lines.is_power_of_two() || !(2..=crate::shm::MAX_LINES).contains(&options.lines) {
             return Err(RdmaError::Limit {
@@ -202,7 +208,7 @@ impl RcRxKeeper {
             is_device_lost: false,
             options: options.clone(),
             channel,
-            lane,
+            path,
             counters: RcRxCounters::default(),
             events: VecDeque::new(),
             place: Arc::clone(&place),
@@ -236,7 +242,7 @@ impl RcRxKeeper {
             next: "check that the port's network interface is up and has the address (`ip addr`)",
         })?;
         let (address, key, lines) = (ring.region.address(), ring.region.remote_key(), self.options.lines as u64);
-        self.offered = Some(Offered { token: None, listener, ring });
+        self.offered = Some(Offered { token: None, first: None, listener, ring });
         self.counters.offers += 1;
         // Relaxed: see `RcRx::poll`.
         let from = Some(Stamp(self.place.load(Ordering::Relaxed))).filter(|place| place.0 > 0);
@@ -247,9 +253,18 @@ impl RcRxKeeper {
     ///
     /// Returns whether there is an offer that nobody has taken yet.
     pub fn expect(&mut self, token: RcToken) -> bool {
+        self.expect_at(token, None)
+    }
+
+    /// The same for a ring of replies, whose first line is known beforehand.
+    pub fn expect_replies(&mut self, token: RcToken, first: Stamp) -> bool {
+        self.expect_at(token, Some(first))
+    }
+
+    fn expect_at(&mut self, token: RcToken, first: Option<Stamp>) -> bool {
         match &mut self.offered {
             Some(offered) => {
-                offered.token = Some(token);
+                (offered.token, offered.first) = (Some(token), first);
                 true
             }
             None => false,
@@ -350,17 +365,18 @@ impl RcRxKeeper {
     /// Whether the request may have the ring; if so, where its lines begin.
     fn admit(&self, private: &PrivateData) -> Result<Stamp, Refusal> {
         let request = Request::read(private.bytes())?;
-        let expected = self.offered.as_ref().and_then(|offered| offered.token.as_ref());
-        if !expected.ok_or(Refusal::NotExpected)?.matches(&request.token()) {
+        let offered = self.offered.as_ref().ok_or(Refusal::NotExpected)?;
+        if !offered.token.as_ref().ok_or(Refusal::NotExpected)?.matches(&request.token()) {
             return Err(Refusal::WrongToken);
         }
         if request.channel != self.channel {
             return Err(Refusal::WrongChannel);
         }
-        if request.lane != self.lane {
+        if request.lane != self.path.lane {
             return Err(Refusal::WrongLane);
         }
-        let first = request.first().ok_or(Refusal::BadStart)?;
+        let is_expected = |first: &Stamp| offered.first.is_none_or(|expected| expected == *first);
+        let first = request.first().filter(is_expected).ok_or(Refusal::BadStart)?;
         if self.rings_out >= RINGS_OUT { Err(Refusal::Busy) } else { Ok(first) }
     }
 
@@ -378,8 +394,7 @@ impl RcRxKeeper {
         let shape = RingShape::new(first.epoch(), first.sequence(), self.options.lines);
         let shape = shape.unwrap_or_else(|| panic!("no ring of {} lines begins with {first}", self.options.lines));
         let start = StartAt::At(first.sequence());
-        let path = LanePath::new(self.lane, Carrier::RdmaRc);
-        let reader = RingReader::new(ring.memory.clone(), shape, path, start, self.options.hedge_ns);
+        let reader = RingReader::new(ring.memory.clone(), shape, self.path, start, self.options.hedge_ns);
         // An older connection's queue pair goes before the hot half hears of the new ring: it reads the old one to its end,
         // and that must not move any more.
         self.connected = None;

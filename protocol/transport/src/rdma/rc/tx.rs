@@ -10,14 +10,14 @@ use protocol::line::{LINE_LEN, Stamp};
 use protocol::time::Nanos;
 
 use super::peer::{Peer, PeerCounters, Turn};
-use super::tx_keeper::RcTxKeeper;
+use super::peers::Peers;
+use super::tx_keeper::{RcTxKeeper, WrittenFrom};
 use crate::lane::LaneTx;
 use crate::memory::{Mapping, PAGE_LEN, RingMemory};
-use crate::rdma::completion::{Completion, CompletionQueue};
+use crate::rdma::completion::CompletionQueue;
 use crate::rdma::domain::Domain;
 use crate::rdma::error::RdmaError;
 use crate::rdma::local::LocalPort;
-use crate::rdma::mailbox::{Inbox, Outbox, mailbox};
 use crate::rdma::queue_pair::{QueuePair, RcTimers, SendList};
 use crate::rdma::region::{Region, Rights};
 use crate::ring::RingWriter;
@@ -25,9 +25,7 @@ use crate::ring::RingWriter;
 /// The least send queue: two times what goes without a signal.
 const LEAST_DEPTH: usize = 128;
 /// The most subscribers: their numbers must fit work requests, and none may be used again soon.
-const MOST_PEERS: usize = 4096;
-/// Completions taken at once.
-const BATCH: usize = 32;
+pub(super) const MOST_PEERS: usize = 4096;
 
 /// Where an RC lane's writes come from, and how.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -134,41 +132,15 @@ impl Sources {
     }
 }
 
-/// What the keeper tells the hot half.
-pub(super) enum ToHot {
-    /// A subscriber to write to from now on.
-    Take(Box<Peer>),
-    /// One to hand back.
-    LetGo(RcTicket),
-    /// Other sources, on a device that was opened again; there are no subscribers of the old ones any more.
-    Renew(Arc<Sources>),
-}
-
-/// What the hot half hands back, to be destroyed.
-pub(super) enum FromHot {
-    /// A subscriber that has failed, or was to be let go.
-    Peer(Box<Peer>),
-    /// The sources before a [`Renew`](ToHot::Renew).
-    Sources(Arc<Sources>),
-}
-
 /// The publisher's side: a cursor per subscriber over the ring.
 ///
 /// Flushing allocates nothing and makes no system call beyond what the device's driver does. Subscribers come from the
 /// keeper, and go back to it when they fail or are let go.
 pub struct RcRingTx {
-    // Peers keep `sources`; each queue pair is destroyed before its regions.
-    #[expect(clippy::vec_box, reason = "boxes come from the keeper and go back to it; here nothing is freed")]
-    peers: Vec<Box<Peer>>,
-    inbox: Inbox<ToHot>,
-    outbox: Outbox<FromHot>,
-    sources: Arc<Sources>,
+    peers: Peers,
     options: RcOptions,
     write_limit: u64,
-    /// Lines that subscribers were never sent who are gone now.
-    past_lines_skipped: u64,
     list: SendList,
-    batch: [Completion; BATCH],
 }
 
 impl RcRingTx {
@@ -197,28 +169,20 @@ impl RcRingTx {
             return Err(limit("the number of subscribers", options.max_peers, allowed));
         }
         let sources = Arc::new(Sources::new(options, &local, ring.memory(), ring.head())?);
-        // A subscriber is taken in once and let go at most once, and its place is free again only when it is back; which it
-        // may be, having failed, before the hot half reads that it is to go. And sources.
-        let (to_hot, inbox) = mailbox(3 * options.max_peers + 1);
-        let (outbox, from_hot) = mailbox(options.max_peers + 1);
-        let keeper = RcTxKeeper::new(options, local, ring, Arc::clone(&sources), to_hot, from_hot)?;
+        let (peers, to_hot, from_hot) = Peers::new(options.max_peers, Arc::clone(&sources));
+        let keeper = RcTxKeeper::new(options, local, WrittenFrom::ring(ring), sources, to_hot, from_hot)?;
         let lane = RcRingTx {
-            peers: Vec::with_capacity(options.max_peers),
-            inbox,
-            outbox,
-            sources,
+            peers,
             options: options.clone(),
             write_limit: (ring.capacity() as u64 / 16).max(1),
-            past_lines_skipped: 0,
             list: SendList::new(),
-            batch: [Completion::empty(); BATCH],
         };
         Ok((lane, keeper))
     }
 
     /// Every subscriber that is written to, in the order in which they were taken in.
     pub fn peers(&self) -> impl Iterator<Item = RcTicket> + '_ {
-        self.peers.iter().map(|peer| peer.ticket)
+        self.peers.list.iter().map(|peer| peer.ticket)
     }
 
     /// What was done for a subscriber.
@@ -238,7 +202,7 @@ impl RcRingTx {
 
     /// How many of those asked for a completion, over all subscribers.
     pub fn signalled_under_way(&self) -> usize {
-        self.peers.iter().map(|peer| peer.signalled_under_way()).sum()
+        self.peers.list.iter().map(|peer| peer.signalled_under_way()).sum()
     }
 
     /// A subscriber's queue pair, to ask the device about it.
@@ -248,76 +212,35 @@ impl RcRingTx {
 
     /// The regions that the lane sends from, to see that they give nobody any rights.
     pub fn regions(&self) -> [&Region; 2] {
-        [&self.sources.ring_region, &self.sources.beat_region]
+        [&self.peers.sources.ring_region, &self.peers.sources.beat_region]
     }
 
     fn peer(&self, ticket: RcTicket) -> Option<&Peer> {
-        self.peers.iter().find(|peer| peer.ticket == ticket).map(|peer| &**peer)
+        self.peers.list.iter().find(|peer| peer.ticket == ticket).map(|peer| &**peer)
     }
 
     /// Takes what has ended. A flush does so by itself.
     pub fn reap(&mut self) {
-        loop {
-            let count = self.sources.completions.poll(&mut self.batch);
-            for completion in &self.batch[..count] {
-                let tag = (completion.id() >> 48) as u16;
-                // One that was handed back is nobody's business.
-                let Some(peer) = self.peers.iter_mut().find(|peer| peer.ticket.tag() == tag) else { continue };
-                peer.on_completion(completion);
-            }
-            if count < BATCH {
-                return;
-            }
-        }
-    }
-
-    /// Takes subscribers in and hands back those that are to go.
-    #[cold]
-    fn take_mail(&mut self) {
-        // What queue pairs that are gone have left behind, before others need the room.
-        self.reap();
-        while let Some(message) = self.inbox.take() {
-            match message {
-                ToHot::Take(peer) => self.peers.push(peer),
-                ToHot::LetGo(ticket) => self.hand_back(|peer| peer.ticket == ticket),
-                ToHot::Renew(sources) => {
-                    let before = std::mem::replace(&mut self.sources, sources);
-                    drop(self.outbox.post(FromHot::Sources(before)));
-                }
-            }
-        }
-    }
-
-    /// Hands the subscribers that are `such` to the keeper. Allocates nothing and destroys nothing.
-    #[cold]
-    fn hand_back(&mut self, such: impl Fn(&Peer) -> bool) {
-        while let Some(place) = self.peers.iter().position(|peer| such(peer)) {
-            let peer = self.peers.remove(place);
-            self.past_lines_skipped += peer.counters.lines_skipped;
-            // There is room for every subscriber. If it comes back the keeper is gone, and nobody else is there to destroy it.
-            drop(self.outbox.post(FromHot::Peer(peer)));
-        }
+        self.peers.reap();
     }
 
     /// One turn over all subscribers. `wanted`: a heartbeat was asked for, and whether it is the session's last.
     fn turn(&mut self, ring: &RingWriter, now: Nanos, wanted: Option<bool>) -> usize {
         debug_assert!(
-            ring.memory().address().as_ptr() as u64 == self.sources.ring_region.address(),
+            ring.memory().address().as_ptr() as u64 == self.peers.sources.ring_region.address(),
             "lane opened on another ring than it is flushed with"
         );
-        if self.inbox.has_mail() {
-            self.take_mail();
-        }
+        self.peers.take_mail();
         // Completions are taken after posting, except where something hangs on them.
         let deadline_ns = self.options.deadline_ns;
-        if self.peers.iter().any(|peer| peer.is_full() || peer.verdict(ring, now, deadline_ns).is_some()) {
-            self.reap();
+        if self.peers.list.iter().any(|peer| peer.is_full() || peer.verdict(ring, now, deadline_ns).is_some()) {
+            self.peers.reap();
         }
         let interval = self.options.heartbeat_interval_ns;
-        let turn =
-            Turn { ring, sources: &self.sources, write_limit: self.write_limit, heartbeat_interval_ns: interval, now };
+        let Peers { list: peers, sources, .. } = &mut self.peers;
+        let turn = Turn { ring, sources, write_limit: self.write_limit, heartbeat_interval_ns: interval, now };
         let mut written = 0;
-        for peer in &mut self.peers {
+        for peer in peers {
             if peer.failure.is_some() {
                 continue;
             }
@@ -333,12 +256,10 @@ impl RcRingTx {
                 peer.beat(&turn, &mut self.list);
             }
         }
-        self.reap();
-        if self.peers.iter().any(|peer| peer.failure.is_some()) {
-            self.hand_back(|peer| peer.failure.is_some());
-        }
+        self.peers.reap();
+        self.peers.hand_back_failed();
         // Relaxed: where a subscriber that comes later begins; a little early or late is all the same.
-        self.sources.head.store(ring.head().0, Ordering::Relaxed);
+        self.peers.sources.head.store(ring.head().0, Ordering::Relaxed);
         written
     }
 }
@@ -357,6 +278,6 @@ impl LaneTx for RcRingTx {
 
     /// Over all subscribers, those that are gone included: lines that a full queue kept waiting for too long.
     fn lines_unsent(&self) -> u64 {
-        self.past_lines_skipped + self.peers.iter().map(|peer| peer.counters.lines_skipped).sum::<u64>()
+        self.peers.past_lines_skipped + self.peers.list.iter().map(|peer| peer.counters.lines_skipped).sum::<u64>()
     }
 }

@@ -12,9 +12,11 @@ use protocol::time::Nanos;
 use zerocopy::IntoBytes;
 
 use super::EVENTS_PER_TURN;
+use super::drop_reason::DropReason;
 use super::peer::{Peer, PeerFailure};
+use super::peers::{FromHot, ToHot};
 use super::request::{RcOffer, RcToken, Refusal, Request};
-use super::tx::{FromHot, RcOptions, RcTicket, Sources, ToHot};
+use super::tx::{RcOptions, RcTicket, Sources};
 use crate::memory::RingMemory;
 use crate::rdma::completion::{Reaction, Status};
 use crate::rdma::connection::{ConnectionEvent, ConnectionId, ConnectionKey, EventChannel, News, Step};
@@ -74,96 +76,6 @@ pub struct RcTxCounters {
     pub mended: u64,
 }
 
-/// Why a connection could not be made, or is over.
-#[derive(Debug, thiserror::Error)]
-pub enum DropReason {
-    /// [`RcTxKeeper::disconnect`] asked for it.
-    #[error("it was asked to end")]
-    Asked,
-    /// Writing failed.
-    #[error("{0}")]
-    Write(PeerFailure),
-    /// The subscriber let go, or its process is gone.
-    #[error("the subscriber is gone")]
-    Disconnected,
-    /// The subscriber refused.
-    #[error("the subscriber refused: {0}")]
-    Refused(Refusal),
-    /// The subscriber's kernel refused: nobody listens there, most likely. The number is the fabric's own.
-    #[error("nobody took the connection at that address (reason {reason}): let the subscriber offer again")]
-    Rejected {
-        /// InfiniBand's reason, or the system's error.
-        reason: i32,
-    },
-    /// A step towards the connection failed.
-    #[error("{step} failed: {source}; check that the subscriber's host is up and that there is a route to it")]
-    NotConnected {
-        /// Which step.
-        step: Step,
-        /// The system's cause.
-        source: io::Error,
-    },
-    /// Connecting took too long.
-    #[error("{step} took more than {limit_ns} ns; check that the subscriber runs and its host answers")]
-    TimeLimit {
-        /// Which step.
-        step: Step,
-        /// The limit.
-        limit_ns: u64,
-    },
-    /// The offer is none that could be written to.
-    #[error("the offer is none: {lines} lines at {address:#x}")]
-    BadOffer {
-        /// Its lines.
-        lines: u64,
-        /// Its address.
-        address: u64,
-    },
-    /// There are as many subscribers as were asked for.
-    #[error("there are {max_peers} subscribers already: open the lane for more")]
-    TooMany {
-        /// How many.
-        max_peers: usize,
-    },
-    /// The kernel has not let go yet of as many attempts that were given up.
-    #[error("{attempts} attempts that were given up have not ended in the kernel yet: offer again in ten seconds")]
-    Unended {
-        /// How many.
-        attempts: usize,
-    },
-    /// The own side could not be set up.
-    #[error("{0}")]
-    Setup(RdmaError),
-    /// The device said that it, or the queue pair, failed.
-    #[error("the device says that {}", .0.text())]
-    Device(EventKind),
-    /// The hot half of the lane is gone.
-    #[error("the lane is closed")]
-    Closed,
-}
-
-impl DropReason {
-    /// What the reason asks for: whether the same offer may be tried again, or never, or the fault is our own.
-    pub fn reaction(&self) -> Reaction {
-        match self {
-            DropReason::Asked | DropReason::Closed => Reaction::Reclaim,
-            DropReason::Write(PeerFailure::Completion(status)) => status.reaction(),
-            DropReason::Write(PeerFailure::Deadline { .. } | PeerFailure::Overrun)
-            | DropReason::Disconnected
-            | DropReason::NotConnected { .. }
-            | DropReason::TimeLimit { .. }
-            | DropReason::TooMany { .. }
-            | DropReason::Unended { .. } => Reaction::DropPeer,
-            DropReason::Refused(_) | DropReason::Rejected { .. } | DropReason::BadOffer { .. } => Reaction::RefusePeer,
-            DropReason::Write(PeerFailure::NotPosted { .. }) | DropReason::Setup(_) => Reaction::OwnFault,
-            DropReason::Device(kind) => match kind.reaction() {
-                EventReaction::DropPeer => Reaction::DropPeer,
-                _ => Reaction::Rebuild,
-            },
-        }
-    }
-}
-
 /// How far a connection is.
 enum Stage {
     Address,
@@ -188,6 +100,8 @@ struct Broken {
 struct Session {
     ticket: RcTicket,
     offer: RcOffer,
+    /// Where it begins, where that does not follow from the ring and the offer.
+    start: Option<Stamp>,
     token: RcToken,
     /// Its place among the lines that heartbeats are sent from.
     beat_place: usize,
@@ -200,6 +114,29 @@ struct Session {
     id: ConnectionId,
 }
 
+/// What a lane writes from, and what it says of itself.
+pub(super) struct WrittenFrom {
+    pub(super) channel: ChannelId,
+    pub(super) lane: Lane,
+    /// The first stamp of the publisher's ring, and its places.
+    pub(super) first: Stamp,
+    pub(super) lines: u64,
+    /// To be registered again if need be.
+    pub(super) memory: RingMemory,
+}
+
+impl WrittenFrom {
+    pub(super) fn ring(ring: &RingWriter) -> WrittenFrom {
+        WrittenFrom {
+            channel: ring.channel(),
+            lane: ring.lane(),
+            first: ring.shape().first(),
+            lines: ring.capacity() as u64,
+            memory: ring.memory().clone(),
+        }
+    }
+}
+
 /// Connects subscribers to a lane and ends their connections: for a thread that turns every millisecond or so.
 pub struct RcTxKeeper {
     // Before the sources that their queue pairs send from.
@@ -210,15 +147,9 @@ pub struct RcTxKeeper {
     sources: Arc<Sources>,
     local: LocalPort,
     options: RcOptions,
-    channel: ChannelId,
-    lane: Lane,
-    /// The first stamp of the publisher's ring, and its places.
-    ring_first: Stamp,
-    ring_lines: u64,
+    source: WrittenFrom,
     free_places: Vec<usize>,
     next_ticket: u64,
-    /// The ring, to be registered again if need be.
-    memory: RingMemory,
     /// The device or the completion queue failed, and no connection works until everything is opened again.
     broken: Option<Broken>,
     /// Attempts that `bury` has not done with.
@@ -231,7 +162,7 @@ impl RcTxKeeper {
     pub(super) fn new(
         options: &RcOptions,
         local: LocalPort,
-        ring: &RingWriter,
+        source: WrittenFrom,
         sources: Arc<Sources>,
         to_hot: Outbox<ToHot>,
         from_hot: Inbox<FromHot>,
@@ -245,13 +176,9 @@ impl RcTxKeeper {
             sources,
             local,
             options: options.clone(),
-            channel: ring.channel(),
-            lane: ring.lane(),
-            ring_first: ring.shape().first(),
-            ring_lines: ring.capacity() as u64,
+            source,
             free_places: (0..options.max_peers).rev().collect(),
             next_ticket: 0,
-            memory: ring.memory().clone(),
             broken: None,
             buried: Arc::new(AtomicUsize::new(0)),
             counters: RcTxCounters::default(),
@@ -262,8 +189,17 @@ impl RcTxKeeper {
     /// Begins to connect to whoever made `offer`, showing `token`. What becomes of it is told as an event; within
     /// [`connect_limit_ns`](RcOptions::connect_limit_ns) it is connected or dropped.
     pub fn connect(&mut self, offer: &RcOffer, token: RcToken, now: Nanos) -> RcTicket {
+        self.connect_with(offer, None, token, now)
+    }
+
+    /// The same for a ring of replies, whose first line has the stamp `first`.
+    pub fn connect_replies(&mut self, offer: &RcOffer, first: Stamp, token: RcToken, now: Nanos) -> RcTicket {
+        self.connect_with(offer, Some(first), token, now)
+    }
+
+    fn connect_with(&mut self, offer: &RcOffer, start: Option<Stamp>, token: RcToken, now: Nanos) -> RcTicket {
         let ticket = self.free_ticket();
-        if let Err(why) = self.begin(ticket, offer, token, now) {
+        if let Err(why) = self.begin(ticket, offer, start, token, now) {
             self.tell_dropped(ticket, why);
         }
         ticket
@@ -332,7 +268,7 @@ impl RcTxKeeper {
         // Relaxed: as in `first`.
         let head = Stamp(self.sources.head.load(Ordering::Relaxed));
         let opened = LocalPort::find(self.options.device.as_deref(), self.options.address)
-            .and_then(|local| Ok((Arc::new(Sources::new(&self.options, &local, &self.memory, head)?), local)));
+            .and_then(|local| Ok((Arc::new(Sources::new(&self.options, &local, &self.source.memory, head)?), local)));
         match opened {
             Ok((sources, local)) => {
                 if self.to_hot.post(ToHot::Renew(Arc::clone(&sources))).is_err() {
@@ -401,7 +337,14 @@ impl RcTxKeeper {
         c_int::try_from(self.options.connect_limit_ns.div_ceil(1_000_000).max(1)).unwrap_or(c_int::MAX)
     }
 
-    fn begin(&mut self, ticket: RcTicket, offer: &RcOffer, token: RcToken, now: Nanos) -> Result<(), DropReason> {
+    fn begin(
+        &mut self,
+        ticket: RcTicket,
+        offer: &RcOffer,
+        start: Option<Stamp>,
+        token: RcToken,
+        now: Nanos,
+    ) -> Result<(), DropReason> {
         if let Some(broken) = &self.broken {
             return Err(DropReason::Device(broken.kind));
         }
@@ -425,10 +368,11 @@ impl RcTxKeeper {
         self.sessions.push(Session {
             ticket,
             offer: *offer,
+            start,
             token,
             beat_place,
             began: now,
-            first: self.ring_first,
+            first: start.unwrap_or(self.source.first),
             queue_pair: None,
             stage: Stage::Address,
             id,
@@ -484,14 +428,15 @@ impl RcTxKeeper {
         let Sources { domain, completions, .. } = &*self.sources;
         let queue_pair =
             QueuePair::new(domain, Service::Rc, completions, completions, depths).map_err(DropReason::Setup)?;
-        let first = self.first(&self.sessions[place].offer);
+        let Session { offer, start, .. } = &self.sessions[place];
+        let first = start.unwrap_or_else(|| self.first(offer));
         let session = &mut self.sessions[place];
         queue_pair.init_rc(&session.id, RemoteRights::NONE).map_err(DropReason::Setup)?;
         let number = queue_pair.number();
         session.first = first;
         session.queue_pair = Some(number);
         session.stage = Stage::Answer(queue_pair);
-        let request = Request::new(self.channel, self.lane, session.token, first);
+        let request = Request::new(self.source.channel, self.source.lane, session.token, first);
         let asked = session.id.connect(number, request.as_bytes());
         asked.map_err(|source| DropReason::NotConnected { step: Step::Answer, source })
     }
@@ -502,9 +447,9 @@ impl RcTxKeeper {
         // Relaxed: see `RcRingTx::turn`.
         let head = Stamp(self.sources.head.load(Ordering::Relaxed));
         // Of another epoch, or of no line that there is: it says nothing.
-        let wanted = offer.from.filter(|from| (self.ring_first..=head).contains(from));
-        let start = wanted.unwrap_or(self.ring_first);
-        if head.0 - start.0 <= self.ring_lines.min(offer.lines) / 4 { start } else { head }
+        let wanted = offer.from.filter(|from| (self.source.first..=head).contains(from));
+        let start = wanted.unwrap_or(self.source.first);
+        if head.0 - start.0 <= self.source.lines.min(offer.lines) / 4 { start } else { head }
     }
 
     /// The subscriber agrees: the queue pair is made ready, looked at, and given to the hot half.

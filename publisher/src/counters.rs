@@ -1,16 +1,16 @@
 //! What a normaliser counts.
 
-use super::messages::Message;
-
-/// What a [`Normaliser`](super::Normaliser) counted. Every message is in `messages_by_type`, whatever became of it.
+/// What a [`Venue`](crate::venue::Venue) counted. Every message is in `messages_by_type`, whatever became of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Counters {
     /// Messages by their type byte, unknown types included.
     pub messages_by_type: [u64; 256],
     /// Messages of a known type with a wrong length, by their type byte: skipped.
     pub bad_lengths_by_type: [u64; 256],
-    /// Messages of an unknown type: skipped by their length. By type in `messages_by_type`.
+    /// Messages of an unknown type: skipped by their length.
     pub unknown_types: u64,
+    /// The same by type byte.
+    pub unknown_by_type: [u64; 256],
     /// Messages without a single byte: skipped.
     pub empty_messages: u64,
     /// Executions, cancels, deletes and replaces of an order that the book does not hold.
@@ -28,10 +28,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    pub(super) const ZERO: Counters = Counters {
+    /// Nothing yet.
+    pub const ZERO: Counters = Counters {
         messages_by_type: [0; 256],
         bad_lengths_by_type: [0; 256],
         unknown_types: 0,
+        unknown_by_type: [0; 256],
         empty_messages: 0,
         unknown_orders: 0,
         refused_prices: 0,
@@ -53,9 +55,6 @@ impl Counters {
 
     /// The unknown types that were seen, each with its count, in order of type.
     pub fn unknown_by_type(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
-        (0..=255u8)
-            .filter(|message_type| !Message::TYPES.contains(message_type))
-            .map(|message_type| (message_type, self.messages_by_type[usize::from(message_type)]))
-            .filter(|(_, count)| *count > 0)
+        (0..=255u8).zip(self.unknown_by_type).filter(|(_, count)| *count > 0)
     }
 }
