@@ -7,8 +7,8 @@ use rand::{Rng, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde::{Deserialize, Serialize};
 
-/// Pairs that it takes to say anything.
-pub const LEAST_PAIRS: usize = 8;
+/// Pairs that it takes to say anything: of fewer a redrawn median is too sure of itself.
+pub const LEAST_PAIRS: usize = 20;
 /// Redrawn lists of pairs.
 const REDRAWS: usize = 4_000;
 
