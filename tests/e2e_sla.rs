@@ -164,6 +164,40 @@ fn a_subscriber_that_is_slow_by_its_own_code_breaks_the_limit_whatever_the_machi
 }
 
 #[test]
+fn captures_follow_one_another_and_dbn_is_replayed_as_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let day = generated_day(folder.path(), 5_000, 400_000_000);
+    let captured = "[[case]]\ntransport = \"shm\"\nlimits = { p99 = \"1s\" }\nload = { shape = \"captured\" }\n";
+    let file = sla_file(folder.path(), captured);
+    let run = |captures: &[&str], date: &str| {
+        let arguments = [&["sla", "--json", "--sla", path(&file), "--date", date], captures].concat();
+        let output = output("feeds-replay", &arguments);
+        let outcome: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
+        let case = outcome["cases"][0].clone();
+        check_sound(&case);
+        (case, outcome["disclosure"]["captures"].as_array().map(Vec::len))
+    };
+    let (case, captures) = run(&[path(&day), path(&day)], "none");
+    assert_eq!((&case["load"]["messages"], captures), (&10_000.into(), Some(2)));
+    // Both days of 0.4 s, a millisecond apart, from one anchor.
+    let planned = case["evidence"]["planned_ns"].as_u64().expect("a number");
+    assert!((800_000_000..=802_000_000).contains(&planned), "{planned}");
+
+    let dbn = folder.path().join("day.dbn");
+    let recorded = output("feeds-replay", &["record", path(&day), "--date", "2019-12-30", "-o", path(&dbn)]);
+    assert!(recorded.status.success(), "{}", printed(&recorded));
+    let (case, _) = run(&[path(&dbn)], "2019-12-30");
+    assert!(case["load"]["messages"].as_u64() > Some(4_000), "{:#}", case["load"]);
+    // Its records do not tell their place in the feed, so steps of both sides cannot be brought together.
+    assert_eq!(case["stages"], Value::Null);
+    std::fs::write(&file, captured.replace("shape = \"captured\"", "shape = \"rate\", messages_per_second = 1e4"))
+        .expect("writes");
+    let refused = output("feeds-replay", &["sla", path(&dbn), "--sla", path(&file)]);
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(printed(&refused).contains("need ITCH"), "{}", printed(&refused));
+}
+
+#[test]
 fn what_cannot_be_run_is_named_and_ends_with_3() {
     let folder = tempfile::tempdir().expect("a folder");
     let fine = "[[case]]\ntransport = \"shm\"\nlimits = { p99 = \"1ms\" }\nload = { shape = \"captured\" }\n";

@@ -19,7 +19,7 @@ use super::live::Shown;
 use super::machine::disclose;
 use super::outcome::{CaseOutcome, Outcome};
 use super::page::page;
-use super::ramp::{Ramp, Step, next, scaled};
+use super::ramp::{Ramp, Step, next, rounds, scaled};
 use super::run::{Setup, run_case};
 use super::text::text;
 use super::verdict::Verdict;
@@ -272,7 +272,8 @@ fn ramp_up(
         let over = stop.load(Ordering::Relaxed) && !steps.is_empty();
         let Some(factor) = next(&tried).filter(|_| !over) else { break };
         let pace = scaled(case.pace, factor).checked()?;
-        let outcome = run(&Case { pace, ..case.clone() })?;
+        let choice = Choice { loops: rounds(case.choice.loops, factor), ..case.choice.clone() };
+        let outcome = run(&Case { pace, choice, ..case.clone() })?;
         let judgement = &outcome.judgement;
         let because = judgement.broken_because.iter().chain(&judgement.invalid_because).next().cloned();
         eprintln!("{} {pace}: {}", case.name, judgement.verdict.name());

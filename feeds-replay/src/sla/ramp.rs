@@ -7,9 +7,9 @@ use super::verdict::Verdict;
 
 /// How close the search comes: the highest that held and the lowest that did not are at most so far apart.
 const CLOSE: f64 = 1.1;
-/// The search ends at so many times the case's own load, and at so little of it.
+/// The search ends at so many times the case's own load, and at so little of it: less load takes longer.
 const MOST: f64 = 1_024.0;
-const LEAST: f64 = 1.0 / 1_024.0;
+const LEAST: f64 = 1.0 / 8.0;
 /// Runs at most.
 const RUNS: usize = 16;
 
@@ -52,6 +52,11 @@ pub fn scaled(pace: Pace, factor: f64) -> Pace {
         }
         Pace::Max => Pace::Max,
     }
+}
+
+/// Rounds of the capture at so many times the load, so that a run takes about as long as the case's own.
+pub fn rounds(loops: u32, factor: f64) -> u32 {
+    (f64::from(loops) * factor).round().max(1.0) as u32
 }
 
 /// What to try next after `steps` (factor, and whether it held); `None` when the answer is close enough.
@@ -97,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_highest_load_is_found_to_a_tenth() {
-        for truth in [0.013, 0.8, 1.0, 3.7, 100.0] {
+        for truth in [0.13, 0.8, 1.0, 3.7, 100.0] {
             let steps = search(|factor| factor <= truth);
             let held = steps.iter().filter(|step| step.1).map(|step| step.0).fold(0.0, f64::max);
             assert!(held <= truth && held * CLOSE >= truth * 0.999, "{held} for {truth}: {steps:?}");
@@ -120,5 +125,6 @@ mod tests {
         assert_eq!(scaled(Pace::Rate(100.0), 2.0), Pace::Rate(200.0));
         let bursts = Pace::Bursts { messages: 10, every_ns: 1_000 };
         assert_eq!(scaled(bursts, 4.0), Pace::Bursts { messages: 10, every_ns: 250 });
+        assert_eq!([0.25, 1.0, 2.6].map(|factor| rounds(2, factor)), [1, 2, 5]);
     }
 }
