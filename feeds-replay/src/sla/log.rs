@@ -104,7 +104,7 @@ pub fn write<T: IntoBytes + Immutable>(path: &Path, items: &[T]) -> io::Result<(
     file.flush()
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write()`] wrote.
 ///
 /// # Errors
 /// The system's; [`io::ErrorKind::InvalidData`] if the file holds no whole number of items.

@@ -1,6 +1,6 @@
 //! `feeds-replay sla`: does this build, on this machine, at this load, keep a latency SLA; and if not, where did the time go?
 //!
-//! - [`file`]: what is promised. [`feed`]: what is replayed. (When, is [`publisher::pace`].)
+//! - [`file`](mod@file): what is promised. [`feed`]: what is replayed. (When, is [`publisher::pace`].)
 //! - [`run`], [`spec`], and the roles: a case as processes, and what they tell each other. [`live`]: how it goes on.
 //! - [`recorder`], [`probe`], [`turns`]: what is measured, around the product and not in it. [`log`]: how it is brought home.
 //! - [`analyse`], [`blocks`], [`explain`]: from samples to percentiles with their confidence, stages, and whose doing it was.
