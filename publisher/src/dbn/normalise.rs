@@ -736,6 +736,3 @@ impl Venue for Normaliser {
 fn is_framed(bytes: &[u8]) -> bool {
     bytes.first().is_some_and(|units| usize::from(*units) * types::UNIT_LEN == bytes.len())
 }
-
-#[cfg(test)]
-mod tests;

@@ -456,6 +456,3 @@ impl Written {
         Ok(bytes)
     }
 }
-
-#[cfg(test)]
-mod tests;
