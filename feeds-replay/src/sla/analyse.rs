@@ -68,13 +68,14 @@ pub fn analyse(raw: &RawRun) -> io::Result<CaseOutcome> {
     }
     let worst_of_all = worst_of_all(&samples, raw.case.measure);
     let latencies = Latencies::new(worst_of_all.iter().map(|judged| judged.timed).collect());
-    let without_machine = |judged: &Judged| {
-        let sample = &samples[judged.subscriber as usize][judged.place as usize];
-        let (due, latency) = (judged.timed.at_ns, u64::from(judged.timed.latency_ns));
-        let sent_at = (due + u64::from(sample.visible_ns)).saturating_sub(sample.from_actual_ns.into());
-        let machine_ns =
-            gaps[0].machine_until(sent_at) + gaps[1 + judged.subscriber as usize].machine_until(due + latency);
-        Timed { at_ns: due, latency_ns: latency.saturating_sub(machine_ns) as u32 }
+    let adjusted: Vec<Vec<u32>> = samples
+        .iter()
+        .zip(&gaps[1..])
+        .map(|(samples, own)| without_machine(samples, &[&gaps[0], own], raw.case.measure))
+        .collect();
+    let without_machine = |judged: &Judged| Timed {
+        latency_ns: adjusted[judged.subscriber as usize][judged.place as usize],
+        ..judged.timed
     };
     let calm = Latencies::new(worst_of_all.iter().map(without_machine).collect());
     let evidence = evidence(raw, &latencies, &calm);
@@ -151,6 +152,37 @@ fn worst_of_all(samples: &[Vec<Sample>], measure: Measure) -> Vec<Judged> {
         worst.sort_by_key(|(sequence, _)| *sequence);
     }
     worst.into_iter().map(|(_, judged)| judged).collect()
+}
+
+/// What each latency would have been, at least, without the machine's gaps in the turns of `threads`: lines are dealt with in
+/// order, each when it is due and the one before is done, and takes what it took of our own time.
+fn without_machine(samples: &[Sample], threads: &[&Gaps; 2], measure: Measure) -> Vec<u32> {
+    let [publisher, subscriber] = threads;
+    let own = |thread: &Gaps, from: u64, to: u64| {
+        to.saturating_sub(from).saturating_sub(thread.machine_within(from, to.max(from)))
+    };
+    let (mut seen_before, mut done_before) = (0, 0);
+    let clip = |latency: u64| u32::try_from(latency).unwrap_or(NO_TIME - 1).min(NO_TIME - 1);
+    let one = |sample: &Sample| {
+        let due = sample.intended_ns;
+        let seen = due + u64::from(sample.visible_ns);
+        // Up to its hand-over a line waits for the publisher, from then on for the subscriber.
+        let sent =
+            if sample.from_actual_ns == NO_TIME { due } else { seen.saturating_sub(sample.from_actual_ns.into()) };
+        let from = due.max(seen_before).min(seen);
+        let took = own(publisher, from, sent) + own(subscriber, from.max(sent), seen);
+        let done = due.max(done_before) + took;
+        (seen_before, done_before) = (seen.max(seen_before), done);
+        match measure {
+            Measure::Visible => clip(done - due),
+            Measure::Complete if sample.complete_ns == NO_TIME => NO_TIME,
+            Measure::Complete => {
+                let complete = (due + u64::from(sample.complete_ns)).max(seen);
+                clip(done - due + own(subscriber, seen, complete))
+            }
+        }
+    };
+    samples.iter().map(one).collect()
 }
 
 fn evidence(raw: &RawRun, latencies: &Latencies, calm: &Latencies) -> Evidence {
@@ -434,4 +466,61 @@ fn slices(latencies: &Latencies) -> Vec<Slice> {
         });
     }
     slices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::log::Gap;
+    use super::*;
+
+    fn sample(intended_ns: u64, visible_ns: u32) -> Sample {
+        Sample {
+            intended_ns,
+            sequence: 1,
+            visible_ns,
+            complete_ns: visible_ns + 10,
+            from_actual_ns: visible_ns,
+            instrument: 1,
+        }
+    }
+
+    fn gap(start: u64, end: u64, machine_ns: u64) -> Gap {
+        Gap { start, end, machine_ns, busy_until: u64::MAX, ..Gap::default() }
+    }
+
+    #[test]
+    fn without_the_machine_a_latency_keeps_our_own_work_and_our_own_queue() {
+        let none = Gaps::new("the publisher", Vec::new(), 0);
+        // Each line takes 100 us of work. The machine takes 900 us from 1,000 us on; three lines wait for it.
+        let samples = [
+            sample(500_000, 100_000),
+            sample(1_000_000, 1_000_000),
+            sample(1_400_000, 700_000),
+            sample(1_450_000, 750_000),
+            sample(3_000_000, 100_000),
+        ];
+        let machine = Gaps::new("the subscriber", vec![gap(1_000_000, 1_900_000, 900_000)], 0);
+        let adjusted = without_machine(&samples, &[&none, &machine], Measure::Visible);
+        // The fourth would have waited for the third all the same: due 50 us after it.
+        assert_eq!(adjusted, [100_000, 100_000, 100_000, 150_000, 100_000]);
+        let ours = Gaps::new("the subscriber", vec![gap(1_000_000, 1_900_000, 0)], 0);
+        let adjusted = without_machine(&samples, &[&none, &ours], Measure::Visible);
+        assert_eq!(adjusted, [100_000, 1_000_000, 700_000, 750_000, 100_000], "no counter: it stays ours");
+        // A publisher that is away delays nothing that it has handed over.
+        let away = Gaps::new("the publisher", vec![gap(0, 9_000_000, 9_000_000)], 0);
+        assert_eq!(without_machine(&samples, &[&away, &ours], Measure::Visible), adjusted);
+        let complete = without_machine(&samples, &[&none, &machine], Measure::Complete);
+        assert_eq!(complete[1], 100_010);
+    }
+
+    #[test]
+    fn stages_follow_one_another_and_add_up() {
+        let sent = SentStep { ordinal: 1, asked: 90, decoded: 95, taken: 120, normalised: 130, visible: 150 };
+        let seen = SeenStep { ordinal: 1, intended: 100, verified: 145, callback: 160, complete: 175 };
+        // Cut out ahead of its time; seen before the flush that brought it had returned.
+        assert_eq!(stage_times(&sent, &seen), [20, 0, 10, 15, 0, 15, 15]);
+        let late = SentStep { asked: 105, decoded: 112, ..sent };
+        let times = stage_times(&late, &seen);
+        assert_eq!((times[0], times[1], times.iter().sum::<u64>()), (13, 7, 75));
+    }
 }

@@ -45,6 +45,12 @@ impl Gaps {
         }
     }
 
+    /// The machine's time between `from` and `to`, at most: where in a gap it lay is not known.
+    pub fn machine_within(&self, from: u64, to: u64) -> u64 {
+        let overlap = |gap: &Gap| gap.end.min(to).saturating_sub(gap.start.max(from));
+        self.within(from, to).map(|gap| overlap(gap).min(gap.machine_ns)).sum()
+    }
+
     /// Gaps that overlap `from..=to`.
     fn within(&self, from: u64, to: u64) -> impl Iterator<Item = &Gap> {
         let at = self.gaps.partition_point(|gap| gap.end < from);

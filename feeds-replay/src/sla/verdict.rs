@@ -62,7 +62,7 @@ pub struct LimitEvidence {
     pub limit: Limit,
     /// Over all samples; `None` of none.
     pub measured: Option<Estimate>,
-    /// Over all samples, each less all that the machine can have delayed it by.
+    /// Over all samples, each as it would have been, at least, without the machine's gaps.
     pub without_machine: Option<Estimate>,
     /// The sender's lag at this percentile, ns.
     pub lag_ns: u64,

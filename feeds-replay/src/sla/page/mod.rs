@@ -401,8 +401,9 @@ fn disclosure(out: &mut String, disclosure: &Disclosure, cases: &[CaseOutcome]) 
     out.push_str(
         "</tbody></table><p class=\"small soft\">Open loop: each message's hand-over is planned beforehand from one anchor, and \
          latency is counted from the plan, so that a stall hides nothing. Confidence comes from drawing whole blocks of time; \
-         blocks are doubled until neighbours are independent. Without the machine: each latency less all the time that \
-         counters show the machine to have taken since its threads last had nothing to do.</p></section>",
+         blocks are doubled until neighbours are independent. Without the machine: \
+         the run gone through again, each line dealt with when it is due and the one before is done, in the time of our own \
+         that it took.</p></section>",
     );
 }
 
