@@ -9,6 +9,7 @@
 //! - [`ping`]: a closed-loop round trip through the real lanes, to set beside perftest.
 //! - [`spec`], [`roles`], [`run`]: a run as several processes of one executable, and what they tell each other.
 //! - [`measure`]: the measuring strategy. [`verdict`]: whether a run may be believed. [`report`]: text and JSON.
+//! - [`sla`]: limits on tail latency, judged, with where the time went. [`compare`](mod@compare): two builds or two runs.
 //!
 //! Every latency is open loop: the time at which each message is to be handed over is fixed beforehand, and what is
 //! measured is delivery less *that* time. What the sender lagged by is part of it, and is shown beside it.
@@ -20,6 +21,7 @@
 pub mod backtest;
 pub mod book;
 pub mod check;
+pub mod compare;
 pub mod feed_arguments;
 pub mod generate;
 pub mod inspect;
@@ -29,5 +31,6 @@ pub mod record;
 pub mod report;
 pub mod roles;
 pub mod run;
+pub mod sla;
 pub mod spec;
 pub mod verdict;

@@ -16,6 +16,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use cli::{eprintln, println};
 use feeds_replay::book::command::BookArguments;
 use feeds_replay::check::command::{self as check_command, CheckArguments};
+use feeds_replay::compare::{self, CompareArguments};
 use feeds_replay::feed_arguments::FeedArguments;
 use feeds_replay::generate::command::GenerateArguments;
 use feeds_replay::inspect::command::{self as inspect_command, InspectArguments};
@@ -23,6 +24,7 @@ use feeds_replay::ping::{self, PingArguments};
 use feeds_replay::record::command::RecordArguments;
 use feeds_replay::report::Summary;
 use feeds_replay::run::{Watcher, run};
+use feeds_replay::sla::command::{self as sla_command, SlaArguments};
 use feeds_replay::spec::{Feed, RdmaSpec, Spec, Transport};
 use feeds_replay::verdict::Limit;
 use publisher::open::open_feeds;
@@ -56,6 +58,8 @@ Examples:
       whether what was published came, in order, exactly once or named
   feeds-replay record morning.pcapng.gz -o morning.dbn.zst
       the normalised stream as DBN
+  feeds-replay sla 12302019.NASDAQ_ITCH50.gz --sla sla.toml --out report
+      whether a latency SLA is kept, as a page to send on
   feeds-replay ping --transport shm
       one update there and back at a time, to set beside perftest
 
@@ -85,6 +89,10 @@ enum Command {
     Record(RecordArguments),
     /// Send one update at a time there and back between two processes, and show the round trip's times.
     Ping(PingArguments),
+    /// Say whether this build, on this machine, keeps a latency SLA; and if not, where the time went.
+    Sla(SlaArguments),
+    /// Say whether two builds, or two runs, are equally fast.
+    Compare(CompareArguments),
     #[command(flatten)]
     Manual(cli::Manual),
     /// What the processes of a run are started with.
@@ -248,7 +256,16 @@ impl Ways {
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> ExitCode {
-    let outcome = match Arguments::parse().command {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => {
+            // There a status of 2 is a verdict; a command line that is wrong is an error.
+            let is_sla = std::env::args().nth(1).is_some_and(|command| command == "sla" || command == "compare");
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { if is_sla { 3 } else { 2 } } else { 0 });
+        }
+    };
+    let outcome = match arguments.command {
         Command::Demo(demo) => run_demo(&demo),
         Command::Replay(replay) => run_replay(replay),
         Command::Inspect(inspect) => stop_flag().and_then(|stop| inspect_command::run(&inspect, &stop)),
@@ -259,6 +276,14 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check_command::run(&arguments),
         Command::Record(record) => stop_flag().and_then(|stop| feeds_replay::record::command::run(&record, &stop)),
         Command::Ping(arguments) => run_ping(&arguments),
+        Command::Sla(arguments) => {
+            let verdict = stop_flag().and_then(|stop| sla_command::run(&arguments, &stop));
+            return status(verdict.map(|verdict| verdict.exit_code()));
+        }
+        Command::Compare(arguments) => {
+            let finding = stop_flag().and_then(|stop| compare::run(&arguments, &stop));
+            return status(finding.map(|finding| finding.exit_code()));
+        }
         Command::Manual(manual) => {
             manual.print(Arguments::command(), &mut std::io::stdout()).map(|()| true).map_err(Into::into)
         }
@@ -339,6 +364,17 @@ fn run_replay(replay: Replay) -> Result<bool, Failure> {
 
 fn run_ping(arguments: &PingArguments) -> Result<bool, Failure> {
     Ok(ping::command(arguments, &stop_flag()?)?)
+}
+
+/// The exit status of a command whose statuses 0, 1 and 2 are verdicts: an error is 3.
+fn status(verdict: Result<u8, Failure>) -> ExitCode {
+    match verdict {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("feeds-replay: {error}");
+            ExitCode::from(3)
+        }
+    }
 }
 
 /// A flag that the first Ctrl-C (or SIGTERM) sets; the second ends this program at once.

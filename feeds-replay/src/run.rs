@@ -237,7 +237,7 @@ impl Process {
     }
 
     /// The next thing the child says, `None` if it says nothing in time.
-    fn try_hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<Option<T>, RunError> {
+    pub(crate) fn try_hear<T: DeserializeOwned>(&mut self, patience: Duration) -> Result<Option<T>, RunError> {
         match self.lines.recv_timeout(patience) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(said) => Ok(Some(said)),

@@ -38,18 +38,18 @@ use crate::spec::{
 };
 
 #[cfg(feature = "rdma")]
-mod rdma;
+pub(crate) mod rdma;
 
 /// Date of a generated day: it has to have one, and this one cannot be mistaken for a real capture's.
-const GENERATED_DATE: &str = "2000-01-03";
+pub(crate) const GENERATED_DATE: &str = "2000-01-03";
 /// How long the end of the stream is announced.
-const LINGER_NS: u64 = 300_000_000;
+pub(crate) const LINGER_NS: u64 = 300_000_000;
 /// A sign of life at least this often.
-const HEARTBEAT_NS: u64 = 10_000_000;
+pub(crate) const HEARTBEAT_NS: u64 = 10_000_000;
 /// Messages per book digest.
-const DIGEST_EVERY: u32 = 64;
+pub(crate) const DIGEST_EVERY: u32 = 64;
 /// The channel's number; the group and the port already keep runs apart.
-const CHANNEL: ChannelId = ChannelId::new(1);
+pub(crate) const CHANNEL: ChannelId = ChannelId::new(1);
 
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -59,6 +59,12 @@ pub fn run(role: &str, spec: &str) -> bool {
     if role == "echo" {
         let outcome = crate::ping::echo(spec);
         return outcome.map_err(|error| say(&Report::Failed(error.to_string()))).is_ok();
+    }
+    if role == "flat-out" {
+        return crate::compare::flat_out(spec).map_err(|error| say(&Report::Failed(error.to_string()))).is_ok();
+    }
+    if let Some(role) = role.strip_prefix("sla-") {
+        return crate::sla::roles::run(role, spec);
     }
     let outcome = serde_json::from_str::<Spec>(spec).map_err(Failure::from).and_then(|spec| match role {
         "publisher" => publish(&spec).map(Report::Publisher),
@@ -110,12 +116,12 @@ pub(crate) fn stop_with_parent(stop: &Arc<AtomicBool>) {
     });
 }
 
-fn books(spec: &Spec) -> BooksConfig {
+pub(crate) fn books(spec: &Spec) -> BooksConfig {
     let (instruments, orders, levels) = spec.books;
     BooksConfig { instruments, orders, levels }
 }
 
-fn book_start(spec: &Spec) -> BookStart {
+pub(crate) fn book_start(spec: &Spec) -> BookStart {
     match &spec.feed {
         Feed::File { natural: true, .. } => BookStart::Natural,
         _ => BookStart::Strict,
@@ -123,7 +129,7 @@ fn book_start(spec: &Spec) -> BookStart {
 }
 
 /// Pins this thread if the run has a core for it; what cannot be is noted, and the run goes on.
-fn pin(core: Option<usize>, notes: &mut Vec<String>) {
+pub(crate) fn pin(core: Option<usize>, notes: &mut Vec<String>) {
     if let Some(core) = core
         && let Err(error) = publisher::pin::pin(core)
     {
@@ -135,7 +141,7 @@ fn idle(spec: &Spec) -> IdleStrategy {
     if spec.cores.is_some() { IdleStrategy::Spin } else { IdleStrategy::Yield }
 }
 
-fn udp_options(spec: &Spec) -> UdpOptions {
+pub(crate) fn udp_options(spec: &Spec) -> UdpOptions {
     let mut options = UdpOptions::new(spec.group, spec.port, Interface::LOOPBACK);
     options.ttl = 0;
     options
@@ -402,11 +408,11 @@ fn subscribe_over<R: LaneRx>(
 }
 
 #[cfg(not(feature = "rdma"))]
-fn no_rdma() -> Failure {
+pub(crate) fn no_rdma() -> Failure {
     transport::NO_RDMA.into()
 }
 
-fn off_core_since(before: Option<u64>) -> u64 {
+pub(crate) fn off_core_since(before: Option<u64>) -> u64 {
     before.zip(off_core_ns()).map_or(0, |(before, now)| now.saturating_sub(before))
 }
 

@@ -30,7 +30,7 @@ const QKEY: u32 = 0x0052_504C;
 const HEDGE_NS: u64 = 200_000;
 
 /// A control channel on a thread of its own, as long as this value lives.
-pub(super) struct Server {
+pub(crate) struct Server {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -51,7 +51,7 @@ fn asked(spec: &Spec) -> Result<&RdmaSpec, Failure> {
 }
 
 /// Opens the publisher's lanes, and says where subscribers ask.
-pub(super) fn serve(spec: &Spec, ring: &RingWriter, clock: Clock) -> Result<(RdmaTx, Server, ControlAt), Failure> {
+pub(crate) fn serve(spec: &Spec, ring: &RingWriter, clock: Clock) -> Result<(RdmaTx, Server, ControlAt), Failure> {
     let rdma = asked(spec)?;
     let options = RdmaOptions {
         device: rdma.device.clone(),
@@ -97,7 +97,7 @@ pub(super) fn serve(spec: &Spec, ring: &RingWriter, clock: Clock) -> Result<(Rdm
 }
 
 /// Makes the subscriber, whose ring is written to when this returns.
-pub(super) fn subscribe(spec: &Spec, builder: Builder) -> Result<Subscriber<RdmaRx>, Failure> {
+pub(crate) fn subscribe(spec: &Spec, builder: Builder) -> Result<Subscriber<RdmaRx>, Failure> {
     let rdma = asked(spec)?;
     let control = spec.control.as_ref().ok_or("a run by RDMA without a control channel")?;
     let options = subscriber::rdma::RdmaOptions {
@@ -112,7 +112,7 @@ pub(super) fn subscribe(spec: &Spec, builder: Builder) -> Result<Subscriber<Rdma
 }
 
 /// Datagrams for which there was no buffer, as far as can be told, and datagrams refused.
-pub(super) fn losses(rx: &RdmaRx) -> (u64, u64) {
+pub(crate) fn losses(rx: &RdmaRx) -> (u64, u64) {
     rx.ud().map_or((0, 0), |ud| {
         let counters = ud.counters();
         (counters.starved, counters.refused_total() + counters.foreign)
@@ -120,7 +120,7 @@ pub(super) fn losses(rx: &RdmaRx) -> (u64, u64) {
 }
 
 /// What the lanes said of themselves, but for the first connection, which every run has.
-pub(super) fn news(rx: &RdmaRx) -> Vec<String> {
+pub(crate) fn news(rx: &RdmaRx) -> Vec<String> {
     let mut first = true;
     let mut notes = Vec::new();
     while let Some(news) = rx.next_news() {
