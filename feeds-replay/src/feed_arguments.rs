@@ -13,7 +13,7 @@ use crate::book::Moment;
 /// How a capture is read, and which part of it is wanted.
 #[derive(Args, Clone, Debug, Default)]
 pub struct FeedArguments {
-    /// What the capture is: itch, mold or dbn. Left out: told by its content.
+    /// What the capture is: itch, mold, dbn, lobster, depth or tardis. Left out: told by its content.
     #[arg(long, value_name = "KIND")]
     pub feed: Option<FeedKind>,
     /// The session's date, YYYY-MM-DD, or 'none' for times of day. Left out: from the capture's times, else the file's name.

@@ -342,7 +342,7 @@ impl Normaliser {
             self.counters.not_carried += 1;
             return;
         }
-        *last = trade.id + 1;
+        *last = trade.id.saturating_add(1);
         let Some((price, size)) = exact(trade.price, trade.size) else {
             self.counters.refused_prices += 1;
             return;

@@ -66,7 +66,8 @@ impl Check {
             _ => return,
         };
         let side = usize::from(record.side == Side::ASK);
-        *self.sides[side].entry(record.price.get() / NANO_PER_UNIT).or_default() += by;
+        let level = self.sides[side].entry(record.price.get() / NANO_PER_UNIT).or_default();
+        *level = level.wrapping_add(by);
     }
 
     /// What came of it so far.
