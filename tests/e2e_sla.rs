@@ -4,12 +4,20 @@
 #![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bookcast_tests::programs::{Running, generated_day, output, printed};
 use serde_json::Value;
+
+/// Runs are made one at a time: one test's neighbour is not to be another's.
+static ONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    // A test that failed has left nothing behind that would matter to the next.
+    ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 fn sla_file(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("sla.toml");
@@ -51,6 +59,7 @@ fn check_sound(case: &Value) {
 
 #[test]
 fn several_cases_are_judged_and_written_out_for_other_tools() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("report");
     let text = r#"
@@ -101,6 +110,7 @@ fn several_cases_are_judged_and_written_out_for_other_tools() {
 
 #[test]
 fn a_busy_neighbour_on_the_core_makes_a_run_invalid_and_says_so() {
+    let _alone = alone();
     let cores = publisher::pin::usable_cores();
     let [.., publisher, subscriber] = cores[..] else {
         println!("one usable core: every run is oversubscribed here");
@@ -142,6 +152,7 @@ fn a_busy_neighbour_on_the_core_makes_a_run_invalid_and_says_so() {
 
 #[test]
 fn a_subscriber_that_is_slow_by_its_own_code_breaks_the_limit_whatever_the_machine_does() {
+    let _alone = alone();
     if publisher::pin::usable_cores().len() < 2 {
         println!("one usable core: every run is oversubscribed here");
         return;
@@ -165,6 +176,7 @@ fn a_subscriber_that_is_slow_by_its_own_code_breaks_the_limit_whatever_the_machi
 
 #[test]
 fn captures_follow_one_another_and_dbn_is_replayed_as_it_is() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let day = generated_day(folder.path(), 5_000, 400_000_000);
     let captured = "[[case]]\ntransport = \"shm\"\nlimits = { p99 = \"1s\" }\nload = { shape = \"captured\" }\n";
@@ -199,6 +211,7 @@ fn captures_follow_one_another_and_dbn_is_replayed_as_it_is() {
 
 #[test]
 fn what_cannot_be_run_is_named_and_ends_with_3() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let fine = "[[case]]\ntransport = \"shm\"\nlimits = { p99 = \"1ms\" }\nload = { shape = \"captured\" }\n";
     let day = generated_day(folder.path(), 5_000, 100_000_000);
@@ -224,6 +237,7 @@ fn what_cannot_be_run_is_named_and_ends_with_3() {
 
 #[test]
 fn an_interrupted_run_reports_what_was_measured_and_is_invalid() {
+    let _alone = alone();
     let folder = tempfile::tempdir().expect("a folder");
     let text = "[[case]]\ntransport = \"shm\"\nlimits = { p99 = \"1s\" }\nload = { shape = \"rate\", messages_per_second = 1000 }\n";
     let file = sla_file(folder.path(), text);

@@ -45,10 +45,14 @@ impl Gaps {
         }
     }
 
-    /// The machine's time between `from` and `to`, at most: where in a gap it lay is not known.
+    /// The machine's time between `from` and `to`. Where in a gap it lay is not known: it is taken to be spread evenly, so that
+    /// what lies side by side in one gap is not given the same time twice.
     pub fn machine_within(&self, from: u64, to: u64) -> u64 {
         let overlap = |gap: &Gap| gap.end.min(to).saturating_sub(gap.start.max(from));
-        self.within(from, to).map(|gap| overlap(gap).min(gap.machine_ns)).sum()
+        let part = |gap: &Gap| {
+            u128::from(overlap(gap)) * u128::from(gap.machine_ns) / u128::from((gap.end - gap.start).max(1))
+        };
+        self.within(from, to).map(|gap| part(gap) as u64).sum()
     }
 
     /// Gaps that overlap `from..=to`.
