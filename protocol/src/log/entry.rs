@@ -309,8 +309,11 @@ impl Entry {
     }
 }
 
-/// Whether `count` lines from `first` on lie within an epoch that there is.
+/// Whether `count` lines from `first` on lie within an epoch that there is, and a stamp follows them.
 fn fits(first: Stamp, count: u64) -> bool {
     let sequence = first.sequence().0;
-    first.epoch().0 > 0 && sequence > 0 && count <= SequenceNumber::MAX.0 - sequence + 1
+    first.epoch().0 > 0
+        && sequence > 0
+        && count <= SequenceNumber::MAX.0 - sequence + 1
+        && first.0.checked_add(count).is_some()
 }

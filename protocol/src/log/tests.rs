@@ -99,6 +99,8 @@ fn an_entry_that_says_what_none_says_is_refused() {
         Entry::Lines { first: at(0, 1), count: 1, sum: 0 },
         Entry::Gap { first: at(1, 0), count: 1, cause: LossCause::Missing },
         Entry::Gap { first: at(1, 2), count: u64::MAX, cause: LossCause::Missing },
+        // No stamp follows the last one of all.
+        Entry::Lines { first: Stamp(u64::MAX), count: 1, sum: 0 },
     ] {
         assert!(matches!(Entry::read(&entry.seal(0), 0), Err(EntryError::BadValue(_))), "{entry:?}");
     }
