@@ -144,7 +144,7 @@ stage mutants 300 mutants
 stage loom 420 loom
 stage costs 600 costs
 stage demo 420 demo
-stage vm 1800 vm
+stage vm 2400 vm
 
 echo
 [ ${#failures[@]} = 0 ] || printf '%sfailed: %s\n' "$broke" "${failures[*]}"

@@ -37,8 +37,8 @@ finish() {
 guests() {
   cat <<'LIST'
 none 60 rdma_devices
-wire 480 *
-siw 200 rdma_devices rdma_ping rdma_fanout rdma_rc rdma_rc_ends rdma_reply rdma_conformance rdma_no_alloc rdma_iwarp rdma_iwarp_day rdma_recovery
+wire 600 *
+siw 300 rdma_devices rdma_ping rdma_fanout rdma_rc rdma_rc_ends rdma_reply rdma_conformance rdma_no_alloc rdma_iwarp rdma_iwarp_day rdma_recovery
 LIST
 }
 COMPARE_LIMIT=240
