@@ -2,8 +2,9 @@
 
 #![forbid(unsafe_code)]
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bookcast_tests::programs::{Running, generated_day, output, printed, unique};
@@ -31,15 +32,18 @@ const RATE: f64 = 1_000.0;
 /// Where B's feed may be another one.
 const CHANGED: u64 = 10_000;
 
+/// Each test runs three processes that want a core each, and who joins must keep up with the living lane: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// One of the two publishers.
 struct Publisher {
     config: PathBuf,
     udp: UdpOptions,
-    control: SocketAddr,
     rings: PathBuf,
 }
 
 struct Pair {
+    _turn: MutexGuard<'static, ()>,
     _folder: tempfile::TempDir,
     name: String,
     day: PathBuf,
@@ -49,6 +53,7 @@ struct Pair {
 /// A pair that finds its partner in shared memory, or, each with a folder of rings of its own as on a host of its own, on
 /// the network. `change` may make B's feed another one.
 fn pair(what: &str, on_one_host: bool, change: Option<fn(&mut [u8])>) -> Pair {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = tempfile::tempdir().expect("a folder");
     let name = unique(what);
     let day = generated_day(folder.path(), MESSAGES, 60_000_000_000);
@@ -69,7 +74,6 @@ fn pair(what: &str, on_one_host: bool, change: Option<fn(&mut [u8])>) -> Pair {
         let rings = folder.path().join(if on_one_host { "rings".to_owned() } else { format!("rings-{lane}") });
         std::fs::create_dir_all(&rings).expect("a folder");
         let config = folder.path().join(format!("{lane}.toml"));
-        let control = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
         let (own, others) = (udp(lane), udp(1 - lane));
         let partner = format!(
             "[partner]\ngroup = '{}'\nport = {}\ninterface = '127.0.0.1'\nwait_ms = 400\n",
@@ -78,7 +82,7 @@ fn pair(what: &str, on_one_host: bool, change: Option<fn(&mut [u8])>) -> Pair {
         let text = format!(
             "[channel]\nname = {name:?}\nid = 7\nlane = {lane}\n[feed]\npath = {:?}\ndate = 'none'\npace = {{ rate = {RATE:?} }}\n\
              [ring]\ndirectory = {rings:?}\n[udp]\ngroup = '{}'\nport = {}\ninterface = '127.0.0.1'\nttl = 0\n{}\
-             [control]\nlisten = '{control}'\ntokens = [{TOKEN:?}]\n[recovery]\nlisten = '127.0.0.1:0'\nhistory_lines = 65536\n\
+             [control]\nlisten = '127.0.0.1:0'\ntokens = [{TOKEN:?}]\n[recovery]\nlisten = '127.0.0.1:0'\nhistory_lines = 65536\n\
              [run]\nyield_when_idle = true\nlead_ms = 1000\nlinger_ms = 1000\nstate_dir = {:?}\n",
             if lane == 0 { &day } else { &other },
             own.group,
@@ -87,9 +91,9 @@ fn pair(what: &str, on_one_host: bool, change: Option<fn(&mut [u8])>) -> Pair {
             folder.path().join(if on_one_host { "state".to_owned() } else { format!("state-{lane}") }),
         );
         std::fs::write(&config, text).expect("writes");
-        Publisher { config, udp: own, control, rings }
+        Publisher { config, udp: own, rings }
     });
-    Pair { _folder: folder, name, day, publishers }
+    Pair { _turn: turn, _folder: folder, name, day, publishers }
 }
 
 fn text(path: &Path) -> &str {
@@ -99,9 +103,15 @@ fn text(path: &Path) -> &str {
 impl Pair {
     /// Starts one; it is published, or joined, when this returns.
     fn start(&self, lane: usize) -> Running {
+        self.start_asked(lane).0
+    }
+
+    /// The same, and where its control channel is.
+    fn start_asked(&self, lane: usize) -> (Running, SocketAddr) {
         let mut running = Running::start("publisher", &["run", text(&self.publishers[lane].config), "--json"], &[]);
-        assert_eq!(running.control_channel(drop), self.publishers[lane].control);
-        running
+        // Should it end without saying where, this tells why.
+        let control = running.control_channel(move |line| eprintln!("lane {lane}: {line}"));
+        (running, control)
     }
 
     fn builder(&self) -> Builder {
@@ -241,14 +251,14 @@ fn who_asks_a_publisher_that_joined_gets_books_and_lines_of_before() {
     let mut first = pair.builder().shared_memory_pair().expect("attaches");
     let mut witness = Witness::default();
     poll_until(&mut first, &mut witness, "A's lines", |w, _| w.lines > 2_000);
-    let b = pair.start(1);
+    let (b, control) = pair.start_asked(1);
     poll_until(&mut first, &mut witness, "B's lines", |_, s| brought(s, 1) > 200);
     a.signal("KILL");
     a.finish(PATIENCE);
     // Its control channel knows instruments that were defined before it joined.
-    let mut control = Control::connect(pair.publishers[1].control, TOKEN, "a test").expect("welcome");
-    let channel = control.directory().expect("a directory").remove(0);
-    let (instruments, incomplete) = control.instruments(7).expect("instruments");
+    let mut asked = Control::connect(control, TOKEN, "a test").expect("welcome");
+    let channel = asked.directory().expect("a directory").remove(0);
+    let (instruments, incomplete) = asked.instruments(7).expect("instruments");
     assert_eq!((channel.lane, instruments.len(), incomplete), (1, 20, false));
     for early_lines in [64, 1 << 16] {
         // Once it takes itself for a late joiner, once for one that missed the beginning.
@@ -256,7 +266,7 @@ fn who_asks_a_publisher_that_joined_gets_books_and_lines_of_before() {
             early_lines,
             // Until it is let in, on a busy machine.
             patience_ns: 30_000_000_000,
-            ..RecoveryOptions::new(pair.publishers[1].control, TOKEN)
+            ..RecoveryOptions::new(control, TOKEN)
         };
         let mut late = Builder::of(&channel).recover(options).shared_memory().expect("attaches");
         let mut told = Witness::default();
@@ -305,9 +315,8 @@ fn a_pair_whose_inputs_differ_is_declared_split_and_the_differing_one_cannot_joi
     b.signal("KILL");
     b.finish(PATIENCE);
     // Now it cannot join any more.
-    let (control, config) = (pair.publishers[1].control, &pair.publishers[1].config);
-    let again = output("publisher", &["run", text(config)]);
-    assert!(!again.status.success(), "{control}: {}", printed(&again));
+    let again = output("publisher", &["run", text(&pair.publishers[1].config)]);
+    assert!(!again.status.success(), "{}", printed(&again));
     let said = printed(&again);
     assert!(said.contains("cannot join the channel: at ") && said.contains("differ"), "{said}");
     let lines = witness.lines;
