@@ -62,6 +62,21 @@ pub struct LogSummary {
     pub sections: Vec<Section>,
 }
 
+/// How many different lines there are in runs of lines that are sorted, and may overlap.
+fn together(runs: impl Iterator<Item = (usize, Stamp, u64)>) -> u64 {
+    let mut covered = (0, Stamp(0));
+    let mut lines = 0;
+    for (channel, first, count) in runs {
+        let end = (channel, first.plus(count));
+        let from = covered.max((channel, first));
+        if end > from {
+            lines += end.1.0 - from.1.0;
+            covered = end;
+        }
+    }
+    lines
+}
+
 /// What was compared, over all logs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
@@ -204,10 +219,13 @@ impl Checker {
         let never_sent: Vec<_> = self.digests.iter().filter_map(|(key, seen)| self.never_sent(key, seen)).collect();
         never_sent.into_iter().for_each(|problem| self.wrong(problem));
         let mut totals = Totals::default();
-        for ((_, _, count), run) in &self.runs {
-            totals.lines += count;
-            totals.lines_compared += if run.compared { *count } else { 0 };
-        }
+        let mut runs: Vec<_> =
+            self.runs.iter().map(|((channel, first, count), run)| (*channel, *first, *count, run)).collect();
+        runs.sort_unstable_by_key(|(channel, first, count, _)| (*channel, *first, *count));
+        // A log may begin or break off within a block that another one has whole: such runs overlap.
+        totals.lines = together(runs.iter().map(|(channel, first, count, _)| (*channel, *first, *count)));
+        let compared = runs.iter().filter(|(.., run)| run.compared);
+        totals.lines_compared = together(compared.map(|(channel, first, count, _)| (*channel, *first, *count)));
         for seen in self.digests.values() {
             totals.digests += 1;
             totals.digests_compared += u64::from(seen.compared);

@@ -254,6 +254,18 @@ fn published(count: u64) -> Vec<Entry> {
 }
 
 #[test]
+fn lines_that_two_logs_have_in_other_pieces_are_counted_once() {
+    // It joins within the first block, and breaks off within the second.
+    let part = record(|recorder| {
+        recorder.on_joined(at(1, 10));
+        recorder.on_lines(at(1, 10), &lines(at(1, 10), 91));
+    });
+    let history = check(&[(Role::Publisher, published(200)), (Role::Subscriber, part)]);
+    assert!(history.problems.is_empty(), "{:?}", history.problems);
+    assert_eq!((history.totals.lines, history.totals.lines_compared), (200, 0));
+}
+
+#[test]
 fn logs_are_held_against_each_other() {
     let publisher = || (Role::Publisher, published(200));
     let history = check(&[publisher(), (Role::Subscriber, published(200)), (Role::Recovery, published(128))]);
